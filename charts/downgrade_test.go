@@ -2,7 +2,6 @@ package charts_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
 const poolsCRD = "ipaddresspools.fairlead.dev"
@@ -48,31 +46,17 @@ func tomorrow(t *testing.T, name string) string {
 // A chart whose kinds lack fields that objects have is refused, by one sentence, before anything has changed. Where none has them, or
 // when it is asked for, it is not.
 func testADowngradeThatWouldLoseFields(t *testing.T, config *rest.Config) {
-	a := asAdmin(t, config)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := apiserver.WriteKubeconfig(a.config, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	programs := helms(t)
+	a, programs := asAdmin(t, config), helms(t)
 	for _, c := range []struct{ program, chart, value string }{ // the templates are the same
 		{programs["helm3"], "fairlead-crds", "dropFields"}, {programs["helm4"], "fairlead", "crds.dropFields"},
 	} {
 		if testing.Short() && c.chart != chart {
 			continue
 		}
-		run := func(args ...string) (string, error) {
-			args = append(args, "--namespace", namespace, "--kubeconfig", kubeconfig)
-			out, err := exec.CommandContext(t.Context(), c.program, args...).CombinedOutput()
-			return string(out), err
-		}
-		must := func(args ...string) {
-			t.Helper()
-			if out, err := run(args...); err != nil {
-				t.Fatalf("%s %v: %v\n%s", c.program, args, err, out)
-			}
-		}
+		admin := a.admin(c.program)
+		run := func(args ...string) (string, error) { return admin(append(args, "--namespace", namespace)...) }
 		a.dropKinds()
-		must("install", c.chart, tomorrow(t, c.chart))
+		a.must(run, "install", c.chart, tomorrow(t, c.chart))
 		a.established()
 		pool := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 			"addresses": []any{"192.0.2.1/32"}, "tomorrow": "a", "serviceAllocation": map[string]any{
@@ -90,9 +74,9 @@ func testADowngradeThatWouldLoseFields(t *testing.T, config *rest.Config) {
 		if err := a.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil || tomorrowOf(pool) != "a" {
 			t.Errorf("a refused downgrade of %s left %v (%v)", c.chart, pool, err)
 		}
-		must("upgrade", c.chart, c.chart, "--set", c.value+"=true")
+		a.must(run, "upgrade", c.chart, c.chart, "--set", c.value+"=true")
 		until(a, "of the older kinds", "lan", pool, func() bool { return tomorrowOf(pool) == "" })
-		must("upgrade", c.chart, c.chart) // nothing is left to lose
+		a.must(run, "upgrade", c.chart, c.chart) // nothing is left to lose
 		if err := a.Delete(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,6 @@
 package charts_test
 
 import (
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,7 +10,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"fairlead.dev/fairlead/api/v1beta1"
-	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
 // testNotes: an upgrade to other classes says how many Services lose what they have, and one beside Cilium in kube-proxy's place
@@ -35,15 +32,10 @@ func testNotes(t *testing.T, config *rest.Config) {
 			t.Fatal(err)
 		}
 	}
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := apiserver.WriteKubeconfig(config, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
 	notes := func(program, set string) (notes, out string, err error) {
-		all, err := exec.CommandContext(t.Context(), program, "install", "notes", chart, "--dry-run=server", "--namespace", "default",
-			"--kubeconfig", kubeconfig, "--set", "crds.install=false", "--set", set).CombinedOutput()
-		_, notes, _ = strings.Cut(string(all), "NOTES:")
-		return notes, string(all[max(0, len(all)-2000):]), err
+		all, err := a.admin(program)("install", "notes", chart, "--dry-run=server", "--namespace", "default", "--set", "crds.install=false", "--set", set)
+		_, notes, _ = strings.Cut(all, "NOTES:")
+		return notes, all[max(0, len(all)-2000):], err
 	}
 	for set, want := range map[string]string{
 		"loadBalancerClass=":                                        "1 of the Services",

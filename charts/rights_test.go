@@ -2,6 +2,8 @@ package charts_test
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,30 @@ func asAdmin(t *testing.T, config *rest.Config) *authority {
 	a := &authority{t: t, config: config}
 	a.Client = a.as(config)
 	return a
+}
+
+// program runs with arguments, and returns what it printed, and its error.
+type program func(args ...string) (string, error)
+
+// admin returns the program at a path, for this cluster and its administrator.
+func (a *authority) admin(path string) program {
+	a.t.Helper()
+	kubeconfig := filepath.Join(a.t.TempDir(), "kubeconfig")
+	if err := apiserver.WriteKubeconfig(a.config, kubeconfig); err != nil {
+		a.t.Fatal(err)
+	}
+	return func(args ...string) (string, error) {
+		out, err := exec.CommandContext(a.t.Context(), path, append(args, "--kubeconfig", kubeconfig)...).CombinedOutput()
+		return string(out), err
+	}
+}
+
+// must fails the test if a program fails.
+func (a *authority) must(run program, args ...string) {
+	a.t.Helper()
+	if out, err := run(args...); err != nil {
+		a.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
 }
 
 func newAuthority(t *testing.T) *authority {

@@ -1,8 +1,6 @@
 package charts_test
 
 import (
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"fairlead.dev/fairlead/internal/testenv/apiserver"
 )
 
 // An uninstall clears the statuses of Services first, by a Job with the rights of the controller, while there are any. One
@@ -25,34 +21,30 @@ import (
 // take all addresses where it is applied. A second install names the first, and leaves nothing.
 func testUninstallHook(t *testing.T, config *rest.Config) {
 	programs, a := helms(t), asAdmin(t, config)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := apiserver.WriteKubeconfig(a.config, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	run := func(program string, args ...string) error {
-		out, err := exec.CommandContext(t.Context(), program, append(args, "--namespace", namespace, "--kubeconfig", kubeconfig)...).CombinedOutput()
-		t.Logf("%s %v: %s (%v)", program, args, out[max(0, len(out)-300):], err)
+	run := func(helm program, args ...string) error {
+		out, err := helm(append(args, "--namespace", namespace)...)
+		t.Logf("%v: %s (%v)", args, out[max(0, len(out)-300):], err)
 		return err
 	}
-	twice := func(program, release, in string) {
-		args := []string{"install", release, chart, "--set", "crds.install=false", "--namespace", in, "--create-namespace", "--kubeconfig", kubeconfig}
-		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+	twice := func(helm program, release, in string) {
+		out, err := helm("install", release, chart, "--set", "crds.install=false", "--namespace", in, "--create-namespace")
 		want := "is installed already, as release fairlead in namespace " + namespace + ", and a cluster has it once: change that one by helm upgrade fairlead --namespace " + namespace
-		if err == nil || !strings.Contains(string(out), want) {
+		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("a second install, as %s in %s: %v: %s", release, in, err, out)
 		}
 	}
-	for version, program := range programs {
-		for _, object := range decode(t, render(t, program, nil)) {
+	for version, path := range programs {
+		helm := a.admin(path)
+		for _, object := range decode(t, render(t, path, nil)) {
 			if _, is := object.(*batchv1.Job); is {
 				t.Errorf("%s template renders the Job", version)
 			}
 		}
-		if err := run(program, "install", "fairlead", chart, "--set", "crds.install=false"); err != nil {
+		if err := run(helm, "install", "fairlead", chart, "--set", "crds.install=false"); err != nil {
 			t.Fatal(err)
 		}
-		twice(program, "second", namespace)
-		twice(program, "fairlead", "elsewhere")
+		twice(helm, "second", namespace)
+		twice(helm, "fairlead", "elsewhere")
 		if err := a.Get(t.Context(), client.ObjectKey{Namespace: "elsewhere", Name: "fairlead-controller"}, &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: a second install has left something (%v)", version, err)
 		}
@@ -60,7 +52,7 @@ func testUninstallHook(t *testing.T, config *rest.Config) {
 			{batchv1.JobFailureTarget, batchv1.JobFailed}, {batchv1.JobSuccessCriteriaMet, batchv1.JobComplete},
 		} {
 			done := make(chan error, 1)
-			go func() { done <- run(program, "uninstall", "fairlead") }()
+			go func() { done <- run(helm, "uninstall", "fairlead") }()
 			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
 			until(a, "of the hook", "fairlead-uninstall", job, func() bool { return len(job.Status.Conditions) == 0 && job.UID != "" })
 			a.checkUninstall(job)
