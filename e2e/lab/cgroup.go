@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -57,32 +56,36 @@ func (c cgroups) create(machine string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		for file, normal := range map[string]int{"cpu.shares": 1024, "cpu.weight": 100} { // of version 1, of version 2
-			if err := writeExisting(filepath.Join(lab, file), strconv.Itoa(20*normal)); err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case c.v2:
+			err = errors.Join(enableControllers(mount), enableControllers(lab))
+		case filepath.Base(mount) == "cpuset":
+			err = errors.Join(inheritCPUs(mount, lab), inheritCPUs(mount, dir))
 		}
-		if c.v2 {
-			if err := errors.Join(enableControllers(mount), enableControllers(lab)); err != nil {
-				return err
-			}
-			continue
-		}
-		if filepath.Base(mount) == "cpuset" {
-			if err := errors.Join(inheritCPUs(mount, lab), inheritCPUs(mount, dir)); err != nil {
-				return err
-			}
+		if err := errors.Join(err, comeFirst(lab)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// writeExisting writes to a file that there is, and does nothing where there is none.
-func writeExisting(file, value string) error {
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil
+// comeFirst gives a cgroup twenty times the usual weight, if it has that controller.
+func comeFirst(dir string) error {
+	for file, usual := range map[string]int{"cpu.shares": 1024, "cpu.weight": 100} { // of version 1, of version 2
+		weight, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprint(weight, 20*usual)
+		if err := errors.Join(err, weight.Close()); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(file, []byte(value), 0o644)
+	return nil
 }
 
 // enableControllers lets the children of a version 2 cgroup have all of its
