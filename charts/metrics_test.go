@@ -44,7 +44,7 @@ func TestSecureMetrics(t *testing.T) {
 	}
 }
 
-// With metrics.enabled false no program serves any, nobody is asked to read them, and readiness is as before.
+// With metrics.enabled false no program serves any, no annotation has them read, and readiness is as before.
 func TestNoMetrics(t *testing.T) {
 	t.Parallel()
 	off := values{"metrics": values{"enabled": false}}

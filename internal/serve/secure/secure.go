@@ -135,9 +135,9 @@ func (o *Options) Serve(ctx context.Context, metrics http.Handler, ready func() 
 	paths := map[string]http.Handler{}
 	if !o.Off {
 		paths["/metrics"] = metrics
-	}
-	if !o.Off && o.Pulse != "" {
-		paths["/metrics/pulse"] = serve.Relay(o.Pulse)
+		if o.Pulse != "" {
+			paths["/metrics/pulse"] = serve.Relay(o.Pulse)
+		}
 	}
 	var certificate *tls.Config
 	if o.On {

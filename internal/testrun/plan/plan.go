@@ -85,8 +85,8 @@ var (
 	labs     = slices.Concat(lab, scenarios, others, released)
 )
 
-// gate is what a merge must pass. The lab comes first by the weight of its cgroups, and leaves a processor to what has patience. Routers whose
-// BFD ends a session, and programs of iptables that are killed when they seem to hang, come after it.
+// gate is what a merge must pass. The lab comes first by the weight of its cgroups, and beside it run tests that a busy processor delays but does
+// not fail. Those of routers whose BFD ends a session, and of iptables, whose programs are killed when they seem to hang, run after it.
 func gate() []Phase {
 	return []Phase{
 		{
