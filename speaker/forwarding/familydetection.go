@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/desired"
+	"fairlead.dev/fairlead/speaker/netfilter/selinux"
 	"fairlead.dev/fairlead/speaker/outcome"
 )
 
@@ -33,8 +34,8 @@ func (d familyDetection) explain(err error) {
 		}
 		if why := d.lacks(failed.Family, failed.Err); why != nil {
 			failed.Err = errors.Join(outcome.Caused(outcome.ReasonFamilyAbsent, why), failed.Err)
-		} else if why := bySELinux(failed.Err); why != nil {
-			failed.Err = errors.Join(why, failed.Err)
+		} else {
+			failed.Err = selinux.Blame(failed.Err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
+	"fairlead.dev/fairlead/speaker/netfilter/selinux"
 )
 
 // Layout is what a table holds: chains, and sets that packets alone fill.
@@ -64,7 +65,7 @@ func (k *Keeper) Apply() {
 		switch err := t.apply(k.socket); {
 		case err != nil:
 			if t.epoch, t.failed = 0, time.Now(); !refused {
-				k.Refused(t.Family.String(), err)
+				k.Refused(t.Family.String(), selinux.Blame(err))
 			}
 		case refused:
 			t.failed = time.Time{}

@@ -1,4 +1,6 @@
-package forwarding
+// Package selinux tells where SELinux is why the kernel refuses something: what the kernel and its programs say then names capabilities and
+// files, and not SELinux.
+package selinux
 
 import (
 	"errors"
@@ -8,14 +10,17 @@ import (
 	"strings"
 )
 
-// bySELinux returns what SELinux has to do with errors that tell of a lack of rights, nil if it has nothing. The kernel and its programs
-// name capabilities and files then, and not SELinux.
-func bySELinux(err error) error {
+// Blame returns an error, with what SELinux has to do with it before it where it tells of a lack of rights and this process has a label
+// that may be the reason. It returns nil for no error.
+func Blame(err error) error {
 	label, unknown := os.ReadFile("/proc/thread-self/attr/current")
 	if unknown != nil { // by a kernel without such modules
-		return nil
+		return err
 	}
-	return underLabel(strings.TrimRight(string(label), "\x00\n"), err)
+	if why := underLabel(strings.TrimRight(string(label), "\x00\n"), err); why != nil {
+		return errors.Join(why, err)
+	}
+	return err
 }
 
 func underLabel(label string, err error) error {
