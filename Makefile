@@ -118,9 +118,9 @@ emulator: packages
 test-kernels: ## Run the packet suite in Debian's kernels, emulated, into docs/kernels.md: hours (root)
 	@e2e/lab/install-packages qemu-system-x86 qemu-system-arm cpio kmod
 	nice -n 10 $(GO) run ./e2e/kernels -out docs/kernels.md
-	for module in selinux apparmor; do \
-		nice -n 10 $(GO) run ./e2e/kernels -releases bookworm -cpus max -hardened -boot "security=$$module $$module=1" -suite ./speaker/forwarding -run '^TestConfinedContainers$$' || exit; \
-	done
+	for module in selinux apparmor; do for suite in ./speaker/forwarding ./speaker/pulse/command; do \
+		nice -n 10 $(GO) run ./e2e/kernels -releases bookworm -cpus max -hardened -boot "security=$$module $$module=1" -suite $$suite -run '^TestConfined' || exit; \
+	done; done
 
 .PHONY: test-pod-networks
 test-pod-networks: lab-down test-build image ## Run scenarios and Kubernetes' tests with other pod networks, into docs/pod-networks.md: two hours (root)

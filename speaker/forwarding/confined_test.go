@@ -4,28 +4,22 @@ package forwarding
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"fairlead.dev/fairlead/internal/testenv/container"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
-// hardened is the folder where e2e/kernels has what confines containers, beside a runtime of such; confined tells this program the mode
-// of forwarding of such a container, which it is.
-const (
-	hardened = "/hardened"
-	confined = "FAIRLEAD_TEST_CONFINED"
-)
+// confined tells this program the mode of forwarding of a container, which it is.
+const confined = "FAIRLEAD_TEST_CONFINED"
 
 // TestMain is also what runs in a container.
 func TestMain(m *testing.M) {
@@ -38,49 +32,45 @@ func TestMain(m *testing.M) {
 // TestConfinedContainers has a container write the rules of each backend, started by Debian's runc as the chart asks for it, with the
 // capabilities NET_ADMIN and NET_RAW alone, where the kernel enforces SELinux or AppArmor: e2e/kernels boots such.
 func TestConfinedContainers(t *testing.T) {
-	bundle := t.TempDir()
-	copyImage(t, filepath.Join(bundle, "rootfs"))
-	module := shell(t, hardened+`/enforce "$1"`, filepath.Join(bundle, "rootfs"))
-	cases := map[string][]confinement{
-		"selinux": {
-			{name: "container_t", label: "system_u:system_r:container_t:s0:c1,c2"},
-			{name: "spc_t", label: "system_u:system_r:spc_t:s0", works: true},
-		},
-		"apparmor": {{name: "cri-containerd.apparmor.d", profile: "cri-containerd.apparmor.d", works: true}},
-	}[module]
+	all := container.Confinements(t)
 	for tool, mode := range map[string]Mode{"iptables-nft": IPTables, "iptables-legacy": IPTables, "nftables": NFTables} {
 		t.Run(tool, func(t *testing.T) {
 			l := newLab(t)
-			if tool == "iptables-legacy" {
-				l.node.Do(func() { // as a kubelet tells its variant
-					shell(t, "iptables-legacy -t mangle -N KUBE-IPTABLES-HINT && ip6tables-legacy -t mangle -N KUBE-IPTABLES-HINT")
+			if tool == "iptables-legacy" { // as a kubelet tells its variant
+				l.node.Do(func() {
+					for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
+						if out, err := exec.Command(program, "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
+							t.Fatalf("%s: %v: %s", program, err, out)
+						}
+					}
 				})
 			}
-			for _, c := range cases {
-				t.Run(c.name, func(t *testing.T) {
+			for _, c := range all {
+				t.Run(c.Name, func(t *testing.T) {
 					l.t = t
-					c.try(l, bundle, tool, mode)
+					l.try(c, tool, mode)
 				})
 			}
 		})
 	}
 }
 
-// confinement is the SELinux label or the AppArmor profile of a container, and whether it can work so.
-type confinement struct {
-	name, label, profile string
-	works                bool
-}
-
-func (c confinement) try(l *lab, bundle, tool string, mode Mode) {
+func (l *lab) try(c container.Confinement, tool string, mode Mode) {
 	t := l.t
-	out, err := c.run(t, bundle, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.node.FD()), mode)
+	var said []byte
+	var err error
+	l.node.Do(func() {
+		command := exec.CommandContext(t.Context(), os.Args[0])
+		command.Env = []string{confined + "=" + string(mode)}
+		said, err = c.Contain(t, command, []string{"CAP_NET_ADMIN", "CAP_NET_RAW"}, []string{"/run/xtables.lock"}).CombinedOutput()
+	})
+	out := string(said)
 	t.Logf("%s", out)
-	if !strings.Contains(out, "runs as "+c.label+c.profile) {
-		t.Errorf("the container does not run as %s", c.name)
+	if !strings.Contains(out, "runs as "+c.RunsAs()) {
+		t.Errorf("the container does not run as %s", c.Name)
 	}
-	if !c.works {
-		if err == nil || !strings.Contains(out, "SELinux runs the speaker as "+c.name) || strings.Contains(out, "the kernel has not") {
+	if !c.Works {
+		if err == nil || !strings.Contains(out, "SELinux runs the speaker as "+c.Name) || strings.Contains(out, "the kernel has not") {
 			t.Errorf("the container: %v, want it to be refused, and to blame SELinux alone", err)
 		}
 		return
@@ -95,68 +85,6 @@ func (c confinement) try(l *lab, bundle, tool string, mode Mode) {
 		}
 		flow.Close()
 	}
-}
-
-// run starts a container in a network namespace and waits for it. Its configuration is that which containerd makes of the chart's pods.
-func (c confinement) run(t *testing.T, bundle, network string, mode Mode) (string, error) {
-	t.Helper()
-	type m = map[string]any
-	capabilities := []string{"CAP_NET_ADMIN", "CAP_NET_RAW"}
-	mount := func(kind, to, from string, options ...string) m {
-		return m{"type": kind, "destination": to, "source": from, "options": options}
-	}
-	text, err := json.Marshal(m{
-		"ociVersion": "1.0.2", "root": m{"path": "rootfs", "readonly": true},
-		"process": m{
-			"args": []string{"/speaker"}, "cwd": "/", "user": m{"uid": 0, "gid": 0}, "noNewPrivileges": true,
-			"env":          []string{"PATH=/usr/sbin:/usr/bin", confined + "=" + string(mode)},
-			"capabilities": m{"bounding": capabilities, "effective": capabilities, "permitted": capabilities},
-			"selinuxLabel": c.label, "apparmorProfile": c.profile,
-		},
-		"mounts": []m{
-			mount("proc", "/proc", "proc", "nosuid", "noexec", "nodev"),
-			mount("tmpfs", "/dev", "tmpfs", "nosuid", "mode=755"),
-			mount("sysfs", "/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
-			mount("bind", "/run/xtables.lock", "/run/xtables.lock", "rbind", "rprivate", "rw"),
-		},
-		"linux": m{
-			"namespaces":  []m{{"type": "pid"}, {"type": "ipc"}, {"type": "mount"}, {"type": "network", "path": network}},
-			"maskedPaths": []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"}, "mountLabel": strings.Replace(c.label, "system_r:"+c.name, "object_r:container_file_t", 1),
-			"readonlyPaths": []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
-		},
-	})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), netlab.Patience(time.Minute))
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "runc", "run", "--no-pivot", "--bundle", bundle, "speaker").CombinedOutput()
-	return string(out), err
-}
-
-// copyImage makes a root file system of what the image has, which are packages of this release of Debian, and of this program.
-func copyImage(t *testing.T, root string) {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shell(t, `mkdir "$1" && mount -t tmpfs image "$1" && cd "$1" && mkdir proc dev sys run tmp && : >run/xtables.lock && cp "$2" speaker &&
-		for folder in usr bin sbin lib lib64 etc; do cp -a /$folder . ; done`, root, program)
-	t.Cleanup(func() { shell(t, `umount -l "$1"`, root) })
-}
-
-// shell is what a script says.
-func shell(t *testing.T, script string, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("sh", append([]string{"-ec", script, "script"}, args...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", script, err, out)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 // writeConfined writes, in a container, the rules of a Service in each family, and returns the status to exit with.

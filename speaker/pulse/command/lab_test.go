@@ -98,6 +98,8 @@ type node struct {
 	// it logs. Both may be zero.
 	program string
 	reads   func(line string)
+	// contain returns how to start a command in a container; nil: it is not in one.
+	contain func(*exec.Cmd) *exec.Cmd
 
 	process *exec.Cmd
 	stdin   io.Closer
@@ -233,6 +235,9 @@ func (n *node) startPulse() {
 	args := append([]string{"--damping=0s", "--node-name=" + n.name, "--socket=" + n.socket, "--log-level=debug"}, n.flags...)
 	n.process = exec.CommandContext(n.t.Context(), self, args...)
 	n.process.Env = append(os.Environ(), asPulse+"=1")
+	if n.contain != nil {
+		n.process = n.contain(n.process)
+	}
 	stdin, err := n.process.StdinPipe()
 	if err != nil {
 		n.t.Fatal(err)
@@ -270,6 +275,7 @@ func (n *node) startPulse() {
 // kill ends pulse without a word.
 func (n *node) kill() {
 	_ = n.process.Process.Kill() // an error means that it has ended already
+	_ = n.stdin.Close()          // pulse in a container outlives the runtime
 	<-n.exited
 }
 
