@@ -5,6 +5,7 @@ package ipset
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -253,13 +254,22 @@ func Elements(name string) (found []Element, err error) {
 	return found, about("list", name, err)
 }
 
-// Scan calls f for each element of a set, over a socket that is kept, and for some of them twice if changes interrupt it. The
+// Scan calls f for each element of a set, unless it is nil, over a socket that is kept, and for some of them twice if changes interrupt it.
+// It returns a sum of the elements in the order in which the kernel tells them, which stays the same while the set is not changed. The
 // errors are those of Elements.
-func Scan(over *nfnetlink.Conn, name string, f func(Element)) error {
+func Scan(over *nfnetlink.Conn, name string, seed maphash.Seed, f func(Element)) (digest uint64, err error) {
+	var sum maphash.Hash
+	sum.SetSeed(seed)
 	stream := func(subsystem, command, flags int, family addr.Family, body nfnetlink.Attributes, read func(answer []byte)) error {
-		return over.Stream(subsystem, command, flags, family, body, func() {}, read)
+		return over.Stream(subsystem, command, flags, family, body, sum.Reset, read)
 	}
-	return about("list", name, put(stream, nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) { eachElement(answer, f) }))
+	err = put(stream, nl.IPSET_CMD_LIST, 0, named(name), func(answer []byte) {
+		_, _ = sum.Write(nfnetlink.Find(answer, nl.IPSET_ATTR_ADT))
+		if f != nil {
+			eachElement(answer, f)
+		}
+	})
+	return sum.Sum64(), about("list", name, err)
 }
 
 // about says what could not be done, nil for no error.

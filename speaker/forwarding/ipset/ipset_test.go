@@ -3,6 +3,7 @@ package ipset
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // TestSets makes a set of each type, fills it over several messages, reads it back,
 // and takes elements out.
 func TestSets(t *testing.T) {
-	a := netip.MustParseAddr
+	a, seed := netip.MustParseAddr, maphash.MakeSeed()
 	address := func(family addr.Family, i int) netip.Addr {
 		if family == addr.IPv4 {
 			return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
@@ -66,7 +67,20 @@ func TestSets(t *testing.T) {
 				err = errors.Join(Create(spec, 0), Add("ours", want), Add("ours", want[3:9]))
 				head, _ = Look(new(nfnetlink.Conn), "ours")
 				got, _ = Elements("ours")
-				err = errors.Join(err, Delete("ours", want[1:]), Delete("ours", want[1:3]))
+				digest := func() (sum uint64) {
+					scanned := 0
+					sum, failed := Scan(new(nfnetlink.Conn), "ours", seed, func(Element) { scanned++ })
+					if alone, again := Scan(new(nfnetlink.Conn), "ours", seed, nil); alone != sum || failed != nil || again != nil || scanned != len(want) {
+						t.Errorf("the digests of %d elements are %x and %x: %v, %v; want the same of %d", scanned, sum, alone, failed, again, len(want))
+					}
+					return sum
+				}
+				was := digest()
+				err = errors.Join(err, Delete("ours", want[5:6]), Add("ours", []Element{test.element(test.Family, len(want)+1)}))
+				if is := digest(); is == was {
+					t.Errorf("another element in place of one leaves the digest %x", is)
+				}
+				err = errors.Join(err, Delete("ours", []Element{test.element(test.Family, len(want)+1)}), Delete("ours", want[1:]), Delete("ours", want[1:3]))
 				less, _ = Elements("ours")
 				err = errors.Join(err, Flush("ours"), Destroy("ours"))
 			})

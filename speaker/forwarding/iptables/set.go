@@ -3,6 +3,7 @@ package iptables
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"maps"
 	"net/netip"
@@ -24,10 +25,12 @@ type set struct {
 	socket  *nfnetlink.Conn // that all sets of a family share
 	members map[packed]member
 	dirty   map[packed]struct{}
-	known   bool // what the kernel holds
-	altered bool // others were seen to have put other elements into it
-	present int  // members that the kernel holds
-	repairs int  // how often others were found to have changed it
+	known   bool         // what the kernel holds
+	altered bool         // others were seen to have put other elements into it
+	digest  uint64       // of what the kernel holds, seen since the last write to be nothing else than it was left with; 0: none
+	seed    maphash.Seed // of digests
+	present int          // members that the kernel holds
+	repairs int          // how often others were found to have changed it
 	exact   []ipset.Element
 }
 
@@ -42,7 +45,7 @@ func newSet(name string, kind ipset.Type, family addr.Family, socket *nfnetlink.
 		spec.Family, spec.MaxElements = 0, 0
 	}
 	return &set{
-		Spec: spec, socket: socket,
+		Spec: spec, socket: socket, seed: maphash.MakeSeed(),
 		members: map[packed]member{}, dirty: map[packed]struct{}{},
 	}
 }
@@ -95,7 +98,7 @@ func (s *set) mark(e packed, present bool) {
 // load reads the set from the kernel, and makes it if it is missing or is not as
 // ours are made.
 func (s *set) load() error {
-	s.known = false
+	s.known, s.digest = false, 0
 	head, err := ipset.Look(s.socket, s.Name)
 	var elements []ipset.Element
 	switch {
@@ -195,17 +198,23 @@ func (s *set) asLeft() bool {
 }
 
 // sweep reads what the kernel holds, and reports whether it is other elements than the set was left with. It
-// leaves it to asLeft whether there are more or fewer.
+// leaves it to asLeft whether there are more or fewer. Elements are compared one by one only where their digest is not known, as after
+// a write, or is another one: that costs ten times as much.
 func (s *set) sweep() bool {
 	if !s.known {
 		return false
 	}
+	if digest, err := ipset.Scan(s.socket, s.Name, s.seed, nil); err != nil || digest == s.digest {
+		return false
+	}
 	others := false
-	err := ipset.Scan(s.socket, s.Name, func(e ipset.Element) {
+	digest, err := ipset.Scan(s.socket, s.Name, s.seed, func(e ipset.Element) {
 		p, ours := pack(e)
 		others = others || !ours || !s.members[p].present
 	})
-	s.altered = err == nil && others
+	if s.altered = err == nil && others; err == nil && !others {
+		s.digest = digest
+	}
 	return s.altered
 }
 
@@ -221,6 +230,7 @@ func (s *set) fill() error {
 	if len(missing) == 0 {
 		return nil
 	}
+	s.digest = 0
 	err := ipset.Add(s.Name, unpacked(missing))
 	if errors.Is(err, ipset.ErrFull) && s.trim() == nil { // rather too early than too late
 		err = ipset.Add(s.Name, unpacked(missing))
@@ -238,6 +248,7 @@ func (s *set) fill() error {
 func (s *set) trim() error {
 	_, surplus := s.differences(maps.Keys(s.dirty))
 	if len(surplus) > 0 {
+		s.digest = 0
 		if err := ipset.Delete(s.Name, unpacked(surplus)); err != nil {
 			s.known = false
 			return err

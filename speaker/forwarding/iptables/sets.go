@@ -254,8 +254,8 @@ func (s *sets) check() error {
 	return errors.Join(errs...)
 }
 
-// sweepEvery is how often one of the fixed sets of a family is read, so that each is read once a second if it has few elements.
-const sweepEvery = 100 * time.Millisecond
+// sweepEvery is how often one of the fixed sets of a family is read, so that each is read twice a second if it has few elements.
+const sweepEvery = 50 * time.Millisecond
 
 // sweep reads one of the fixed sets after the other, one at each call if it is time for one, and reports whether
 // others put other elements into it: the kernel does not tell when a set changes, and its header has but their number.
