@@ -15,7 +15,7 @@ import (
 	"fairlead.dev/fairlead/e2e/lab"
 )
 
-var backendFlag = flag.String("faults.backend", string(iptablesNFT), "what forwards: iptables-nft, iptables-legacy or nftables")
+var backendFlag = flag.String("faults.backend", "", "what forwards: iptables-nft, iptables-legacy or nftables; empty: what the seed gives")
 
 // backend is what forwards, as NodeForwarding.status.tool has it.
 type backend string
@@ -26,10 +26,13 @@ const (
 	nftables       backend = "nftables"
 )
 
-// chooseBackend returns that of the flag.
-func chooseBackend(t *testing.T) backend {
+// chooseBackend returns that of the flag, or else of the seed.
+func chooseBackend(t *testing.T, seed uint64) backend {
 	t.Helper()
 	all := []backend{iptablesNFT, iptablesLegacy, nftables}
+	if *backendFlag == "" {
+		return all[rand.New(rand.NewPCG(seed, hash("backend"))).IntN(len(all))]
+	}
 	if !slices.Contains(all, backend(*backendFlag)) {
 		t.Fatalf("-faults.backend=%s: want one of %v", *backendFlag, all)
 	}
@@ -76,14 +79,6 @@ func byFirewalls(b backend) []fault {
 		return append(faults, fault{name: "nft restores what it saved", gate: true, inject: restoreRuleset})
 	}
 	return append(faults, fault{name: "an older iptables restores what it saved", gate: true, inject: restoreRules})
-}
-
-// flushDispatch is the command of a node that empties the chain by which the first packets find their Service.
-func (b backend) flushDispatch() []string {
-	if b == nftables {
-		return []string{"nft", "flush", "chain", "ip", "fairlead", "prerouting"}
-	}
-	return []string{"iptables", "-t", "nat", "-F", "FAIRLEAD-DISPATCH"}
 }
 
 // restoreRules has a program restore the rules that an older iptables saved before endpoints changed, as netfilter-persistent

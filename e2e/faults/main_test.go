@@ -18,7 +18,7 @@ import (
 	"fairlead.dev/fairlead/e2e/product"
 )
 
-var seed = flag.Uint64("faults.seed", 0, "the order of the faults, and their victims; 0: something else each time")
+var seed = flag.Uint64("faults.seed", 0, "the backend, the order of the faults, and their victims; 0: something else each time")
 
 const (
 	// soon is more than it takes until all is as before, on a busy machine.
@@ -56,13 +56,13 @@ func all(b backend) []fault {
 	return faults
 }
 
-// TestFaults lives through all faults, in an order and with victims that a seed gives.
+// TestFaults lives through all faults, with a backend, in an order and with victims that a seed gives.
 func TestFaults(t *testing.T) {
 	chosen := *seed
 	if chosen == 0 {
 		chosen = uint64(time.Now().UnixNano())
 	}
-	forwards := chooseBackend(t)
+	forwards := chooseBackend(t, chosen)
 	t.Logf("-faults.seed=%d -faults.backend=%s", chosen, forwards)
 	k := start(t, forwards)
 	r := rand.New(rand.NewPCG(chosen, 0))
