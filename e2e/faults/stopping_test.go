@@ -93,7 +93,7 @@ func byStopping() []fault {
 				k.unread(t, n, agent)
 				// What the agent warns of from now on finds no room.
 				claimed.inject(t, k, r)
-				if k.backend == nftables { // whose table has an owner, and which others cannot change
+				if k.backend == nftables { // the kernel lets no other program change a table that has an owner
 					return
 				}
 				if _, err := n.Exec(within(t, soon), "iptables", "-t", "nat", "-F", "FAIRLEAD-DISPATCH"); err != nil {

@@ -204,8 +204,10 @@ func (s *set) sweep() bool {
 	if !s.known {
 		return false
 	}
-	if digest, err := ipset.Scan(s.socket, s.Name, s.seed, nil); err != nil || digest == s.digest {
-		return false
+	if s.digest != 0 {
+		if digest, err := ipset.Scan(s.socket, s.Name, s.seed, nil); err != nil || digest == s.digest {
+			return false
+		}
 	}
 	others := false
 	digest, err := ipset.Scan(s.socket, s.Name, s.seed, func(e ipset.Element) {
