@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.dev/fairlead/internal/testenv/container"
 	"fairlead.dev/fairlead/internal/testenv/netlab"
@@ -57,12 +58,14 @@ func TestConfinedContainers(t *testing.T) {
 
 func (l *lab) try(c container.Confinement, tool string, mode Mode) {
 	t := l.t
+	ctx, cancel := context.WithTimeout(t.Context(), netlab.Patience(time.Minute))
+	defer cancel()
 	var said []byte
 	var err error
 	l.node.Do(func() {
-		command := exec.CommandContext(t.Context(), os.Args[0])
+		command := exec.CommandContext(ctx, os.Args[0])
 		command.Env = []string{confined + "=" + string(mode)}
-		said, err = c.Contain(t, command, []string{"CAP_NET_ADMIN", "CAP_NET_RAW"}, []string{"/run/xtables.lock"}).CombinedOutput()
+		said, err = c.Contain(ctx, t, command, []string{"CAP_NET_ADMIN", "CAP_NET_RAW"}, []string{"/run/xtables.lock"}).CombinedOutput()
 	})
 	out := string(said)
 	t.Logf("%s", out)

@@ -3,6 +3,7 @@
 package container
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -41,8 +42,8 @@ func Confinements(t *testing.T) []Confinement {
 func (c Confinement) RunsAs() string { return c.label + c.profile }
 
 // Contain returns the command that runs another one, which is of this program, in a container with these capabilities and folders or files
-// of the host. The network is that of the thread which starts it. Its configuration is that which containerd makes of the chart's pods.
-func (c Confinement) Contain(t *testing.T, command *exec.Cmd, capabilities, mounted []string) *exec.Cmd {
+// of the host, until ctx ends. The network is that of the thread which starts it. Its configuration is that which containerd makes of the chart's pods.
+func (c Confinement) Contain(ctx context.Context, t *testing.T, command *exec.Cmd, capabilities, mounted []string) *exec.Cmd {
 	t.Helper()
 	type m = map[string]any
 	mount := func(kind, to, from string, options ...string) m {
@@ -83,7 +84,7 @@ func (c Confinement) Contain(t *testing.T, command *exec.Cmd, capabilities, moun
 		t.Fatal(err)
 	}
 	name := strings.ReplaceAll(strings.Trim(bundle, "/"), "/", "-")
-	return exec.CommandContext(t.Context(), "runc", "run", "--no-pivot", "--bundle", bundle, name)
+	return exec.CommandContext(ctx, "runc", "run", "--no-pivot", "--bundle", bundle, name)
 }
 
 // copyImage makes a root file system of what the image has, which are packages of this release of Debian, and of this program.

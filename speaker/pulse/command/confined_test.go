@@ -58,7 +58,7 @@ func (l *lab) confine(t *testing.T, c container.Confinement) (said func() string
 			t.Fatal(err)
 		}
 		n.contain = func(command *exec.Cmd) *exec.Cmd {
-			return c.Contain(t, command, []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_NICE"}, []string{run})
+			return c.Contain(t.Context(), t, command, []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_NICE"}, []string{run})
 		}
 		n.reads = func(line string) {
 			mu.Lock()
