@@ -18,22 +18,21 @@ import (
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 )
 
-// keep applies want whenever the backend says that it is time, as the agent does, until
-// the test ends.
+// keep applies want whenever the backend says that it is time, and again where that fails, as
+// the agent does, until the test ends.
 func (c *cluster) keep(want desired.Forwarding) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	disturbed := make(chan struct{}, 1)
+	again := func() {
+		select {
+		case disturbed <- struct{}{}:
+		default:
+		}
+	}
 	go func() {
 		defer close(done)
-		c.Node.Do(func() {
-			c.backend.Watch(ctx, func() {
-				select {
-				case disturbed <- struct{}{}:
-				default:
-				}
-			})
-		})
+		c.Node.Do(func() { c.backend.Watch(ctx, again) })
 	}()
 	applied := make(chan struct{})
 	go func() {
@@ -43,7 +42,10 @@ func (c *cluster) keep(want desired.Forwarding) {
 			case <-ctx.Done():
 				return
 			case <-disturbed:
-				_, _ = c.Try(want) // what it cannot do shows in the kernel
+				// What it cannot do shows in the kernel.
+				if missing, err := c.Try(want); err != nil || len(missing) > 0 {
+					time.AfterFunc(250*time.Millisecond, again)
+				}
 			}
 		}
 	}()
