@@ -22,7 +22,7 @@ type previousOwners map[netip.Addr]string
 // follow takes in which node answers for what. mine are those that this node answers for, or is about to; left
 // are those of them that are left to others. Before
 // the mesh is settled it is the one that would, of those heard by then: a node that comes back is to know
-// before it takes over.
+// before it takes over. So is one that becomes a candidate again: the address may have moved among the others since.
 //
 // Of what this node had, and is no candidate for any more, it is the node that came next by the table
 // before. For a moment both may answer, until the one hears the other: a client that turns back
@@ -36,12 +36,13 @@ func (p previousOwners) follow(before, t *api.Table, v hello.View, mine map[neti
 	}
 	for a, claim := range t.Claims {
 		_, is := mine[a]
-		if _, known := p[a]; !is || left[a] || !known {
+		_, known := p[a]
+		if !is || left[a] || !known || before != nil && !claimed(before, a) {
 			note(a, claim)
 		}
 	}
 	for a := range p {
-		if _, claimed := t.Claims[a]; claimed {
+		if claimed(t, a) {
 			continue
 		}
 		if _, elsewhere := slices.BinarySearchFunc(t.Elsewhere, a, netip.Addr.Compare); !elsewhere {
@@ -50,6 +51,12 @@ func (p previousOwners) follow(before, t *api.Table, v hello.View, mine map[neti
 			note(a, before.Claims[a])
 		}
 	}
+}
+
+// claimed tells whether a table has this node among the candidates for an address.
+func claimed(t *api.Table, a netip.Addr) bool {
+	_, is := t.Claims[a]
+	return is
 }
 
 // among tells which of the nodes had an address before others.

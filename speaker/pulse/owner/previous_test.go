@@ -39,6 +39,8 @@ func TestPredecessors(t *testing.T) {
 		{"this node is drained", nil, []string{"a", "b", "c"}, true, nil, false, map[netip.Addr]string{vip4: "c"}},
 		{"and heard again", nil, []string{"a", "b", "c"}, true, nil, false, map[netip.Addr]string{vip4: "c"}},
 		{"it is back", []string{"a", "c", "b"}, []string{"a", "b", "c"}, true, here, false, map[netip.Addr]string{vip4: "c"}},
+		{"it is drained again", nil, []string{"a", "b", "c"}, true, nil, false, map[netip.Addr]string{vip4: "c"}},
+		{"it is back after the one that had it was drained, too", []string{"a", "b"}, []string{"a", "b", "c"}, true, here, false, map[netip.Addr]string{vip4: "b"}},
 	} {
 		table := api.Table{Node: "a", Claims: map[netip.Addr]desired.Candidacy{}}
 		if step.candidates == nil {
