@@ -152,16 +152,17 @@ func tasksOf(p parts, c flags.Config) []run.Task {
 			p.kernel.Watch(ctx, func() { signal.Send(p.disturbed) })
 			return nil
 		}),
-		&bridge.Bridge{Layer2: p.layer2, Sessions: p.sessions, Cluster: p.cluster, Reporter: p.reporter, Resync: p.objects.Resync},
+		&bridge.Bridge{Layer2: p.layer2, Sessions: p.sessions, Cluster: p.cluster, Kernel: p.kernel, Reporter: p.reporter, Resync: p.objects.Resync},
 		nodechecks.Layer2(p.layer2.Settled, p.reporter, c.Log),
 		nodechecks.Networks(p.reporter, c.Log),
 		run.Func("answering for health", p.checks.Run),
 	}
 	if c.Mode != forwarding.None {
-		tasks = append(tasks, nodechecks.Kernel(p.kernel, p.reporter, c.Log), run.Func("freeing reused ports", func(ctx context.Context) error {
-			p.kernel.FreeReusedPorts(ctx)
-			return nil
-		}))
+		tasks = append(tasks, nodechecks.Kernel(p.kernel, p.reporter, c.Log), run.Func("forgetting ended connections", p.kernel.SweepEnded),
+			run.Func("freeing reused ports", func(ctx context.Context) error {
+				p.kernel.FreeReusedPorts(ctx)
+				return nil
+			}))
 	}
 	return tasks
 }

@@ -83,12 +83,18 @@ type Routes struct{ *bgp.Speaker }
 // Drain implements agent.BGP. It returns the error of ctx if that ends first.
 func (r Routes) Drain(ctx context.Context) error { return r.Speaker.Drain(ctx, DrainFor) }
 
-// Bridge passes what pulse and the sessions report to the reporter, and to the cluster's snapshots which nodes
-// are alive.
+// Kernel is told since when this node has answered for which addresses.
+type Kernel interface {
+	Owns(owned map[netip.Addr]time.Time)
+}
+
+// Bridge passes what pulse and the sessions report to the reporter, to the cluster's snapshots which nodes
+// are alive, and to the kernel what this node answers for.
 type Bridge struct {
 	Layer2   *Layer2
 	Sessions *bgp.Speaker
 	Cluster  *watch.Watch
+	Kernel   Kernel
 	Reporter *report.Reporter
 	Resync   func() // has the objects written again that other nodes may have marked as stale
 
@@ -133,6 +139,7 @@ func (b *Bridge) passOn(state api.State, there bool) {
 	}
 	b.Reporter.Owns(owned(state, there, b.Layer2.keyless()))
 	if there { // one that is away has not heard that a contest is over
+		b.Kernel.Owns(since(state.Owned))
 		b.Cluster.SetAdjacencies(state.Adjacent)
 		b.Reporter.Handover(state.Handover)
 		b.Reporter.Contests(state.Contested, state.Doubted)
@@ -154,6 +161,15 @@ func owned(s api.State, there, keyless bool) map[netip.Addr]api.Ownership {
 		return map[netip.Addr]api.Ownership{}
 	}
 	return s.Owned
+}
+
+// since returns since when addresses have been answered for.
+func since(owned map[netip.Addr]api.Ownership) map[netip.Addr]time.Time {
+	all := make(map[netip.Addr]time.Time, len(owned))
+	for a, o := range owned {
+		all[a] = o.Since
+	}
+	return all
 }
 
 // rollCall returns which nodes are alive and which are silent: none is while pulse is away, or has not listened

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
+	"fairlead.dev/fairlead/speaker/forwarding/endedflows"
 	"fairlead.dev/fairlead/speaker/forwarding/iptables"
 	"fairlead.dev/fairlead/speaker/forwarding/nftables"
 	"fairlead.dev/fairlead/speaker/forwarding/reusedports"
@@ -94,6 +96,7 @@ type Forwarder struct {
 	flows    *conntrackReconciler
 	pings    *pings
 	reused   *reusedports.Finder
+	ended    *endedflows.Sweeper
 	metrics  *metrics
 	log      *slog.Logger
 	modes    *modeSwitch
@@ -132,6 +135,7 @@ func New(c Config) (*Forwarder, error) {
 	f.flows = newConntrackReconciler(f.metrics.timed(conntrack.Delete), inheritedRules, newFlowJournal())
 	f.pings = newPings()
 	f.reused = reusedports.New(generation, c.Log)
+	f.ended = endedflows.New(f.metrics.deleted, c.Log)
 	f.localnet = &routeLocalnet{setting: setting}
 	f.host = newHost()
 	f.sysctls = sysctl.New(c.ConntrackDir, c.Conntrack, c.Log)
@@ -195,6 +199,17 @@ func (f *Forwarder) Clean() (again time.Duration, err error) {
 	again, err = f.flows.Clean()
 	return again, errors.Join(err, f.pings.clean(f.flows))
 }
+
+// Owns takes in since when this node has answered for which addresses: connections to one that it has taken are handed over to the node
+// that had it before, past what it still knows of earlier ones. The caller does not change the map any more.
+func (f *Forwarder) Owns(owned map[netip.Addr]time.Time) {
+	if f.mode != None { // else nothing is handed over
+		f.ended.Owns(owned)
+	}
+}
+
+// SweepEnded deletes, until ctx ends, the ended connections to addresses that this node has taken. It returns no error.
+func (f *Forwarder) SweepEnded(ctx context.Context) error { return f.ended.Run(ctx) }
 
 // newFlowsWait is for how long flows that began past a new destination may be left alone. A Service mostly gets its
 // endpoints and its addresses within that time, and the search through the connection table would take the

@@ -58,7 +58,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "fairlead_forwarding_conntrack_clean_duration_seconds", Buckets: buckets,
 			Help: "Time to look through the connection table for stale flows of a protocol.",
 		}),
-		flows: counter("fairlead_forwarding_conntrack_deleted_flows_total", "Flows that were deleted because their endpoint is gone, or because they had begun past the Service."),
+		flows: counter("fairlead_forwarding_conntrack_deleted_flows_total", "Flows that were deleted because their endpoint is gone, they had begun past the Service, or they had ended before this node took their address."),
 	}
 	if registry != nil {
 		registry.MustRegister(m.syncs, m.failures, m.rules, m.repairs, m.full, m.noLocal, m.cleaning, m.flows)

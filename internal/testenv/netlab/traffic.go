@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -228,6 +229,19 @@ func (c *Conn) Local() netip.AddrPort {
 
 // Close ends the flow.
 func (c *Conn) Close() { _ = c.conn.Close() }
+
+// Finish ends the flow of TCP from both sides, and returns once the other one has. The error is the kernel's.
+func (c *Conn) Finish() error {
+	_ = c.conn.SetDeadline(time.Now().Add(c.timeout))
+	err := c.conn.(*net.TCPConn).CloseWrite()
+	_, failed := io.Copy(io.Discard, c.lines)
+	return errors.Join(err, failed, c.conn.Close())
+}
+
+// Abort ends the flow of TCP by a reset. The error is the kernel's.
+func (c *Conn) Abort() error {
+	return errors.Join(c.conn.(*net.TCPConn).SetLinger(0), c.conn.Close())
+}
 
 // Ask opens a flow, asks once and closes it. Its errors are those of Dial and Conn.Ask.
 func (h *Host) Ask(network string, to netip.AddrPort, timeout time.Duration) (Answer, error) {
