@@ -20,6 +20,8 @@ const (
 	// floodPatience is how long one request of a flood may take. A SYN that is lost, as the
 	// lab loses one now and then, is sent again after one second and after three.
 	floodPatience = 8 * time.Second
+	// answerPatience is how long one may take once its connection was made: of that, no lost SYN is an excuse.
+	answerPatience = 3 * time.Second
 	// floodMost bounds the requests under way.
 	floodMost = 4000
 )
@@ -100,6 +102,9 @@ func (f *flooding) ask(until time.Time) (pod string, connected bool, err error) 
 	if err != nil {
 		// One that is reset was made: who refuses it is told apart.
 		return "", errors.Is(err, syscall.ECONNRESET), withoutPort(err)
+	}
+	if answered := time.Now().Add(answerPatience); answered.Before(until) {
+		until = answered
 	}
 	pod, err = f.over(ctx, conn, until)
 	return pod, true, err

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -194,6 +195,11 @@ func TestADrainedNodeHandsOver(t *testing.T) {
 // drain has a node hand over its addresses, of which one is vips[had], and take them back.
 func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Addr, had int) {
 	t.Helper()
+	for _, known := range holdPorts(t, c, vips[had]) {
+		if err := known.abort(); err != nil {
+			t.Error(err)
+		}
+	}
 	leaveOut(t, c, drained)
 	eventually(t, patience, func(ctx context.Context) error {
 		for i, vip := range vips {
@@ -210,6 +216,8 @@ func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Add
 		}
 		return nil
 	})
+	// The drained node knows connections from these ports that have ended.
+	again := holdPorts(t, c, vips[had])
 	takeBack(t, c, drained)
 	eventually(t, patience, func(ctx context.Context) error {
 		owner, err := c.Neighbor(ctx, vips[had])
@@ -221,6 +229,28 @@ func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Add
 		}
 		return err
 	})
+	for _, h := range again {
+		if err := errors.Join(h.ask(answerPatience), h.abort()); err != nil {
+			t.Errorf("%s is back, and a connection to %s from %s hangs: %v", drained.Name, vips[had], h.conn.LocalAddr(), err)
+		}
+	}
+}
+
+// holdPorts opens a few connections to an address, from the same ports each time, and asks over each.
+func holdPorts(t *testing.T, c *product.Cluster, vip netip.Addr) (all []*held) {
+	t.Helper()
+	const first, few = 20_000, 8 // which the client's kernel takes for no other connection
+	for port := range few {
+		h, err := newHeld(t.Context(), c.Client, first+port, netip.AddrPortFrom(vip, 80))
+		if err == nil {
+			err = h.ask(answerPatience)
+		}
+		if err != nil {
+			t.Fatalf("a connection to %s from port %d: %v", vip, first+port, err)
+		}
+		all = append(all, h)
+	}
+	return all
 }
 
 // leftOut is the label of Kubernetes of a node that is to announce nothing.
