@@ -77,6 +77,7 @@ const (
 // request for the address of a VIP. An address beside them is routed as ever.
 func TestNoPacketReturns(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {
+		c.redirect()
 		c.Apply(announced())
 		c.Run("sh", "-c", "nft -f - <<'end'"+returns+"\nend")
 		count := func(family, counter string) bool {
@@ -123,6 +124,16 @@ func TestNoPacketReturns(t *testing.T) {
 		}
 		if f := "others"; !count("inet", f) {
 			t.Error("a packet to an address beside those of VIPs did not leave the node")
+		}
+	})
+}
+
+// redirect has the node send redirects of both families, as Linux does by default. A redirect takes from the sender what it may have of
+// ICMP errors.
+func (c *cluster) redirect() {
+	c.Node.Do(func() {
+		for _, of := range []string{"all", "lan"} {
+			c.Node.Sysctl("net/ipv4/conf/"+of+"/send_redirects", "1")
 		}
 	})
 }
@@ -182,6 +193,7 @@ func TestPingOfAVIP(t *testing.T) {
 // TestRefusalsAreNotRationed connects again and again to what refuses, under the kernel's own limits of ICMP.
 func TestRefusalsAreNotRationed(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {
+		c.redirect()
 		c.Apply(announced())
 		for _, h := range []*netlab.Host{c.Node, c.P1} {
 			h.Do(func() {
