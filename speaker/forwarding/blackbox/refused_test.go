@@ -58,7 +58,7 @@ func announced() desired.Forwarding {
 		a := blackbox.Plan(f)
 		want.Refused = append(want.Refused, netip.PrefixFrom(a.Nobody.Addr(), a.Nobody.Bits()+1).Masked())
 		want.Refused = append(want.Refused, addr.HostPrefix(onLink[f]))
-		want.Echo = append(want.Echo, a.Node)
+		want.Own, want.Echo = append(want.Own, a.Node), append(want.Echo, a.Node)
 	}
 	return want
 }
@@ -190,7 +190,7 @@ func TestPingOfAVIP(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreNotRationed connects again and again to what refuses, under the kernel's own limits of ICMP.
+// TestRefusalsAreNotRationed connects again and again to what refuses, under the kernel's own limits of ICMP, with pings answered and not.
 func TestRefusalsAreNotRationed(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {
 		c.redirect()
@@ -204,12 +204,19 @@ func TestRefusalsAreNotRationed(t *testing.T) {
 		for _, f := range addr.Families() {
 			a := blackbox.Plan(f)
 			c.Client.Route(addr.HostPrefix(onLink[f]).String(), a.Node.String(), "eth0")
-			// One datagram, before which this sender has had no ICMP error, is within the limits.
-			for _, to := range []netip.AddrPort{
-				netip.AddrPortFrom(onLink[f], 81), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipServed), 81), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipEmpty), 80),
-			} {
-				if _, err := askOnce(sender{"client", c.Client, a.Client}, view.UDP, to, answerIn); !errors.Is(err, netlab.ErrRefused) {
-					t.Errorf("UDP: client -> %s: %v, want refused", to, err)
+			// One datagram, before which its sender has had no ICMP error, is within the limits.
+			another := netip.MustParsePrefix(map[addr.Family]string{addr.IPv4: "192.0.2.101/24", addr.IPv6: "2001:db8::101/64"}[f])
+			c.Client.Addr("eth0", another.String())
+			silent := announced()
+			silent.Echo = nil
+			for from, want := range map[netip.Addr]desired.Forwarding{a.Client: announced(), another.Addr(): silent} {
+				c.Apply(want)
+				for _, to := range []netip.AddrPort{
+					netip.AddrPortFrom(onLink[f], 81), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipServed), 81), netip.AddrPortFrom(blackbox.Nth(a.VIPs, vipEmpty), 80),
+				} {
+					if _, err := askOnce(sender{"client", c.Client, from}, view.UDP, to, answerIn); !errors.Is(err, netlab.ErrRefused) {
+						t.Errorf("UDP: %s -> %s, with pings answered by %v: %v, want refused", from, to, want.Echo, err)
+					}
 				}
 			}
 			for _, to := range []netip.AddrPort{

@@ -14,6 +14,7 @@ type surroundings struct {
 	nodePorts, loopback []netip.Prefix // where NodePorts answer
 	health              []netip.Prefix // where healthCheckNodePorts do
 	echo                netip.Addr     // answers pings of VIPs; invalid: they are refused
+	own                 netip.Addr     // of the node, which refuses datagrams to VIPs; invalid: it has none
 	sources             []desired.Source
 	guard               bool // of loopback addresses
 	pods                bool // it is known where they send from
@@ -25,20 +26,22 @@ func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
 		slices.SortFunc(own, netip.Prefix.Compare)
 		return slices.Compact(own)
 	}
-	var echo netip.Addr
-	if at := slices.IndexFunc(want.Echo, func(a netip.Addr) bool { return addr.FamilyOf(a) == family }); at >= 0 {
-		echo = want.Echo[at]
+	first := func(some []netip.Addr) netip.Addr {
+		if at := slices.IndexFunc(some, func(a netip.Addr) bool { return addr.FamilyOf(a) == family }); at >= 0 {
+			return some[at]
+		}
+		return netip.Addr{}
 	}
 	sources := slices.DeleteFunc(slices.Clone(want.Sources), func(s desired.Source) bool { return addr.FamilyOf(s.To.Addr()) != family })
 	return surroundings{
-		sources: sources, echo: echo, nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
+		sources: sources, echo: first(want.Echo), own: first(want.Own), nodePorts: mine(want.NodePorts), loopback: mine(want.Loopback), health: mine(want.HealthPrefixes()),
 		guard: want.Guard && family == addr.IPv4, pods: want.PodsKnown(family),
 	}
 }
 
 func (s surroundings) equal(o surroundings) bool {
 	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && slices.Equal(s.health, o.health) &&
-		slices.Equal(s.sources, o.sources) && s.echo == o.echo && s.guard == o.guard && s.pods == o.pods
+		slices.Equal(s.sources, o.sources) && s.echo == o.echo && s.own == o.own && s.guard == o.guard && s.pods == o.pods
 }
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
@@ -52,14 +55,13 @@ func (s style) natBase(around surroundings) map[string][]string {
 	var rest []string // of what is for the own addresses, and for no port of a Service
 	refuseUDP := []string{unmark, "-j ACCEPT"}
 	if around.echo.IsValid() {
+		// The first packet of a flow of ICMP is a request.
+		rest = append(rest, fmt.Sprintf("-p %s %s -j DNAT --to-destination %s", s.icmp(), s.in(ofPinged, "dst"), around.echo))
+	}
+	if around.own.IsValid() {
 		stray := " " + s.notIn(ofDestinations, "dst,dst") + notLocal + "-g " + chainRefuseUDP
-		rest = []string{
-			// The first packet of a flow of ICMP is a request.
-			fmt.Sprintf("-p %s %s -j DNAT --to-destination %s", s.icmp(), s.in(ofPinged, "dst"), around.echo),
-			"-p udp " + s.in(ofVIPs, "dst") + stray,
-			"-p udp " + s.in(ofRefused, "dst") + stray,
-		}
-		refuseUDP = []string{unmark, fmt.Sprintf("-p udp -j DNAT --to-destination %s", netip.AddrPortFrom(around.echo, discard))}
+		rest = append(rest, "-p udp "+s.in(ofVIPs, "dst")+stray, "-p udp "+s.in(ofRefused, "dst")+stray)
+		refuseUDP = []string{unmark, fmt.Sprintf("-p udp -j DNAT --to-destination %s", netip.AddrPortFrom(around.own, discard))}
 	}
 	return map[string][]string{
 		chainDispatch:   append([]string{s.marked() + "-g " + chainOthersMark, "-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq}, rest...),
@@ -137,8 +139,8 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	const known = "-m conntrack --ctstate RELATED,ESTABLISHED "
 	const translated = "-m conntrack --ctstate DNAT -j RETURN"
 	input := append(s.admitHealth(around), known+"-j RETURN", invalid, refuse)
-	if around.echo.IsValid() {
-		input = append(input, fmt.Sprintf("-p udp -d %s -m udp --dport %d -m conntrack --ctstate DNAT -j %s", addr.HostPrefix(around.echo), discard, chainReject))
+	if around.own.IsValid() {
+		input = append(input, fmt.Sprintf("-p udp -d %s -m udp --dport %d -m conntrack --ctstate DNAT -j %s", addr.HostPrefix(around.own), discard, chainReject))
 	}
 	forward := []string{
 		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
