@@ -302,6 +302,8 @@ func (c *claims) notAdmitted(a netip.Addr) string {
 		case !c.configured:
 		case pool == nil:
 			return "is not forwarded, since it is of no IPAddressPool and " + setting + " is Pools: have a pool give an address, or have the operator admit this one"
+		case c.lifelines.has(a):
+			return "is not forwarded, since " + c.lifelines[a].of + " has it: take it out"
 		case !pool.Open():
 			return "is not forwarded before its IPAddressPool " + pool.Name + " has given it to this namespace: ask for it in an IPReservation"
 		}

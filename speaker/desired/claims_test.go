@@ -75,6 +75,7 @@ func TestWhichExternalIPsAreForwarded(t *testing.T) {
 			rival := service(at(21), func(s *view.Service) { s.Namespace, s.VIPs = "other", ips(others) })
 			c, o := alive(asks, beside, rival)
 			c.Pools["limited"] = &view.Pool{Name: "limited", Ranges: ranges("192.0.3.0/24"), MaxPerNamespace: 4}
+			c.Pools["nodes"] = &view.Pool{Name: "nodes", Ranges: ranges(node + "/32")}
 			c.Reservations = map[view.Ref]*view.Reservation{
 				{Namespace: "other", Name: "r"}: {Held: ips(reserved)}, {Namespace: "shop", Name: "r"}: {Held: ips(ownReserved)},
 			}

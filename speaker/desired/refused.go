@@ -12,21 +12,13 @@ import (
 
 // refused are Forwarding.Refused: the aggregates that this node announces, and the VIPs of Services that another proxy
 // forwards. That proxy's own rules come first: what it translates, or takes as an address of this node, is not refused. Within
-// an aggregate, addresses of nodes, of routers and of reservations are no VIPs: other machines may have them.
+// an aggregate, addresses of nodes and of routers are no VIPs. One that an IPReservation holds and no Service uses is refused:
+// else whoever may reserve it has packets to it go back and forth between a router and the nodes.
 func (e *Engine) refused(c *view.Cluster) []netip.Prefix {
 	var b netipx.IPSetBuilder
-	aggregated := false
 	for _, session := range e.node.BGP {
 		for prefix := range session.Aggregates {
 			b.AddPrefix(prefix)
-			aggregated = true
-		}
-	}
-	if aggregated {
-		for _, r := range c.Reservations {
-			for _, a := range r.Held {
-				b.Remove(a)
-			}
 		}
 	}
 	for _, vips := range e.proxied {
