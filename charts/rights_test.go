@@ -226,6 +226,11 @@ func testWhatASpeakerMayNot(t *testing.T, a *authority) {
 		}},
 		{"to delete the NodeForwarding of another node", own, func() error { return speaker.Delete(ctx, forwardingOf("b", "b")) }},
 		{"a BGPSession of another node", own, func() error { return speaker.Create(ctx, sessionOf("c")) }},
+		{"a BGPSession by the name of another node's", own, func() error {
+			taken := sessionOf("a")
+			taken.Name = "other.b"
+			return speaker.Create(ctx, taken)
+		}},
 		{"that the session of another node is up", own, func() error {
 			return speaker.Status().Patch(ctx, sessionOf("b"), patch(`{"status":{"state":"Established"}}`))
 		}},
@@ -354,8 +359,9 @@ func testWhatAControllerMayNot(t *testing.T, a *authority) {
 		"its ledger": func() error {
 			return controller.Create(ctx, &corev1.ConfigMap{ObjectMeta: named("fairlead-ledger-192.0.2.0-24")})
 		},
-		"its Lease":          func() error { return lease("fairlead-controller") },
-		"an address":         func() error { return ingress(balanced, "192.0.2.1") },
+		"its Lease":  func() error { return lease("fairlead-controller") },
+		"an address": func() error { return ingress(balanced, "192.0.2.1") },
+		"a link-local address of IPv4, which a pool may have": func() error { return ingress(balanced, "169.254.7.1") },
 		"an address of IPv6": func() error { return ingress(balanced, "2001:db8::1") },
 		"no address": func() error {
 			return controller.Status().Patch(ctx, balanced.DeepCopy(), patch(`{"status":{"loadBalancer":null}}`))

@@ -91,7 +91,7 @@ func parseHostPorts(text string, c Config) ([]uint16, error) {
 		}
 		ports = append(ports, uint16(port))
 	}
-	for _, address := range []string{c.Metrics.Address, c.ProxyHealth} {
+	for _, address := range []string{c.Metrics.Address, c.ProxyHealth, c.ProxyStatus} {
 		_, number, _ := net.SplitHostPort(address)
 		if port, err := strconv.ParseUint(number, 10, 16); err == nil {
 			ports = append(ports, uint16(port))

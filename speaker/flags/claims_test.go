@@ -38,9 +38,9 @@ func TestExternalIPs(t *testing.T) {
 
 // TestHostPorts: all ports at which Fairlead itself is reached on a node are spared, as they are set.
 func TestHostPorts(t *testing.T) {
-	c := Config{BGPPort: 1179, Metrics: secure.Options{Address: ":9474"}, ProxyHealth: "127.0.0.1:10256"}
+	c := Config{BGPPort: 1179, Metrics: secure.Options{Address: ":9474"}, ProxyHealth: "127.0.0.1:10256", ProxyStatus: "0.0.0.0:10249"}
 	got, err := parseHostPorts("7475, 7476", c)
-	if want := []uint16{1179, 7475, 7476, 9474, 10256}; err != nil || !slices.Equal(got, want) {
+	if want := []uint16{1179, 7475, 7476, 9474, 10256, 10249}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 	for _, text := range []string{"", "0", "65536", "7475,x"} {
