@@ -100,7 +100,7 @@ func (e *Engine) Decide(c *view.Cluster) (Node, []problem.Problem) {
 		e.reannounce(c, moved)
 	}
 	if foreign || len(moved)+len(c.Reserved) > 0 {
-		f.Refused = e.refused(c)
+		f.Refused = e.refused()
 	}
 	e.problems = slices.Concat(e.peers, e.announcer.unannounced(), e.shared, slices.Concat(slices.Collect(maps.Values(e.claims.lost))...),
 		podsUnknown(*f, e.options), e.podsOutside(), ownNode(c, *f, e.options), fallenNodes(c))

@@ -205,6 +205,7 @@ func (r *Reporter) contests() []problem.Problem {
 func (r *Reporter) Refresh() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.tellProblems()
 	r.writeAddresses()
 	r.writeForwarding()
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -46,7 +47,8 @@ const (
 	actionListen = "Listen"
 )
 
-// maxListed bounds the problems that are logged one by one at a time, of those that come and of those that go; the metric counts all.
+// maxListed bounds the problems that are told one by one at a time, of those that come and of those that go. The next time it is
+// others' turn; the metric counts all.
 const maxListed = 20
 
 // Recorder writes Events.
@@ -55,30 +57,48 @@ type Recorder interface {
 }
 
 // publishProblems logs the problems that have come and gone since it was called last. Those
-// that no condition has are Events as well.
+// that no condition has are Events as well. Those for which there is no room yet are told the next time.
 func (r *Reporter) publishProblems() {
 	problems := slices.Concat(r.passed, r.failed, r.rivals, r.preempted, r.faults, r.connections, r.localPorts, r.unread, r.contests(), r.isolation(), r.obstructions())
 	problem.Sort(problems)
-	problems = slices.Compact(problems)
-	come, gone := without(problems, r.problems), without(r.problems, problems)
-	r.problems = problems
-	for _, p := range come[:min(len(come), maxListed)] {
-		r.log.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
-		r.problemEvent(p)
-	}
-	for _, p := range gone[:min(len(gone), maxListed)] {
-		r.log.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
-		r.resolvedEvent(p)
-	}
-	if more := max(len(come), len(gone)) - maxListed; more > 0 {
-		r.log.Warn("more has come or gone than is told one by one", "come", len(come), "gone", len(gone), "problems", len(problems))
-	}
+	r.problems = slices.Compact(problems)
 	counts := gauge.Series{}
-	for _, p := range problems {
+	for _, p := range r.problems {
 		counts[gauge.Key(p.Object.Kind, p.Reason)]++
 	}
 	r.metrics.problems.Replace(counts)
+	r.tellProblems()
 	r.writeForwarding()
+}
+
+// tellProblems tells some of the problems that have come and of those that are gone.
+func (r *Reporter) tellProblems() {
+	come, gone := without(r.problems, r.told), without(r.told, r.problems)
+	if len(come) > maxListed {
+		r.log.Warn("more problems have come than are told one by one at a time", "come", len(come), "problems", len(r.problems))
+		come = inTurn(come)[:maxListed]
+	}
+	for _, p := range come {
+		r.log.Warn("an object does not get what it asks for", "object", p.Object.String(), "reason", p.Reason, "message", p.Message)
+		r.problemEvent(p)
+	}
+	gone = gone[:min(len(gone), maxListed)]
+	for _, p := range gone {
+		r.log.Info("a problem is gone", "object", p.Object.String(), "reason", p.Reason)
+		r.resolvedEvent(p)
+	}
+	r.told = append(without(r.told, gone), come...)
+}
+
+// inTurn orders problems so that of each namespace one comes before a second one of any.
+func inTurn(problems []problem.Problem) []problem.Problem {
+	turn, seen := make(map[problem.Problem]int, len(problems)), map[string]int{}
+	for _, p := range problems {
+		turn[p] = seen[p.Object.Namespace]
+		seen[p.Object.Namespace]++
+	}
+	slices.SortStableFunc(problems, func(a, b problem.Problem) int { return cmp.Compare(turn[a], turn[b]) })
+	return problems
 }
 
 func without(problems, others []problem.Problem) []problem.Problem {

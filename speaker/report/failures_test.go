@@ -3,6 +3,7 @@ package report_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,5 +110,31 @@ func TestOneNodeTellsWhatAllSee(t *testing.T) {
 		r.Report(o)
 		r.Report(o)
 		got.want(t, want...)
+	}
+}
+
+// TestManyProblemsAreToldInTurn: not all at once, none never, and those of one namespace do not hide those of another.
+func TestManyProblemsAreToldInTurn(t *testing.T) {
+	o := anOutcome()
+	for i := range 50 {
+		ref := view.Ref{Namespace: "a", Name: fmt.Sprintf("s%02d", i)}
+		if i == 49 {
+			ref.Namespace = "z"
+		}
+		o.Cluster.Services[ref] = &view.Service{Ref: ref}
+		o.Cluster.Problems = append(o.Cluster.Problems, problem.New(o.Cluster.Services[ref].Object(), desired.ReasonExternalIPRefused, "left out"))
+	}
+	var got events
+	r := report.New(toldTo(&got))
+	r.Report(o)
+	if at := slices.Index(got, "z/s49 Warning ExternalIPRefused: left out"); len(got) != 20 || at < 0 || at > 1 {
+		t.Errorf("told at first:\n%s", strings.Join(got, "\n"))
+	}
+	r.Refresh()
+	r.Refresh()
+	r.Refresh()
+	slices.Sort(got)
+	if n := len(slices.Compact(got)); n != 50 {
+		t.Errorf("told of %d, want 50:\n%s", n, strings.Join(got, "\n"))
 	}
 }

@@ -82,6 +82,7 @@ type Reporter struct {
 	failing     map[failure]problem.Problem // of the last pass
 	failed      []problem.Problem           // these, sorted
 	problems    []problem.Problem           // all, as they were published last
+	told        []problem.Problem           // one by one, and not yet that they are gone
 
 	passErr  error  // of the last pass
 	handover string // why pulse does not hand over open connections; "": it does
