@@ -340,6 +340,7 @@ func TestArgumentsFollowTheValues(t *testing.T) {
 			command:   []string{"/usr/local/bin/controller"},
 			args: []string{
 				"--load-balancer-class=fairlead.dev/main", "--serve-unclassed=true", "--metallb-annotations=false", "--ignore-exclude-lb", "--cluster-cidrs=10.0.0.0/8,fd00::/8",
+				"--api-servers=192.0.2.10:8443,192.0.2.12:6443,[2001:db8::12]:6443",
 				"--leader-elect=true", "--metrics-bind-address=:17472", "--health-probe-bind-address=:17473", "--log-level=debug",
 			},
 			ports:     []int32{17472, 17473},

@@ -24,6 +24,7 @@ import (
 
 	"fairlead.dev/fairlead/controller/leasefence"
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/apiservers"
 	"fairlead.dev/fairlead/internal/asynclog"
 	"fairlead.dev/fairlead/internal/memlimit"
 	"fairlead.dev/fairlead/internal/serve"
@@ -67,6 +68,10 @@ func command(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.nodes.IgnoreExclude, "ignore-exclude-lb", false, "take it that speakers announce from nodes with the label node.kubernetes.io/exclude-from-external-load-balancers, too")
 	flags.Func("cluster-cidrs", "where pods get their addresses from beside the podCIDRs of nodes, CIDRs separated by commas: no Service gets one of these", func(text string) (err error) {
 		o.pods, err = addr.ParsePrefixes(text)
+		return err
+	})
+	flags.Func("api-servers", "where speakers reach the API servers, HOST:PORT separated by commas: no Service gets one of these addresses", func(text string) (err error) {
+		o.apiServers, err = apiservers.Parse(text)
 		return err
 	})
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica lead at a time; needed with more than one")

@@ -30,7 +30,10 @@ func (c *cluster) node(t *testing.T, name, address string, podCIDRs ...string) *
 // testOccupied: what pods, networks, API servers, routers and other Services have is not given, and the pool says so.
 // One Service each has the next address.
 func testOccupied(t *testing.T, c *cluster) {
-	c.start(t, func(o *options) { o.pods = []netip.Prefix{netip.MustParsePrefix("192.0.2.16/28")} })
+	c.start(t, func(o *options) {
+		o.pods = []netip.Prefix{netip.MustParsePrefix("192.0.2.16/28")}
+		o.apiServers = []string{"api.example:6443", "192.0.2.69:6443"}
+	})
 	c.node(t, "n1", "192.0.2.66", "192.0.2.32/28", "fd00:244::/64")
 	forwarding := &v1beta1.NodeForwarding{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1beta1.NodeForwardingSpec{Node: "n1"}}
 	c.temporary(t, forwarding)
@@ -44,8 +47,8 @@ func testOccupied(t *testing.T, c *cluster) {
 		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeClusterIP, []string{"192.0.2.67"}
 	})
 	pool := c.pool(t, "p", "192.0.2.16-192.0.2.47", "192.0.2.64-192.0.2.69", "fd00:30::/112")
-	c.inUse(t, pool, 2, "32 addresses of 192.0.2.16/28, 192.0.2.32/28", "192.0.2.64, which is the first", "192.0.2.65, which is an address of BGPPeer tor",
-		"192.0.2.66, which is the address of node n1", "192.0.2.67, which is in spec.externalIPs of Service default/lister", "fd00:30::, which is the anycast")
+	c.inUse(t, pool, 1, "32 addresses of 192.0.2.16/28, 192.0.2.32/28", "192.0.2.64, which is the first", "192.0.2.65, which is an address of BGPPeer tor",
+		"192.0.2.66, which is the address of node n1", "192.0.2.67, which is in spec.externalIPs of Service default/lister", "192.0.2.69, which is the address of an API server", "fd00:30::, which is the anycast")
 	first := c.service(t, "first", dualStack)
 	c.holds(t, first, "192.0.2.68", "fd00:30::1")
 	c.refused(t, c.service(t, "asking", asking(v1beta1.AnnotationAddresses, "192.0.2.33")), "RequestUnusable")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -45,6 +46,7 @@ type options struct {
 	requests     fromkube.Requests
 	nodes        fromkube.Nodes
 	pods         []netip.Prefix // that pods get their addresses from
+	apiServers   []string       // where speakers reach them
 	namespace    string         // where the lease and the Secrets are
 	leaderElect  bool
 	lease        leasefence.Lease
@@ -77,7 +79,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 		Classes:   o.classes,
 		Requests:  o.requests,
 		Nodes:     o.nodes,
-		Own:       reconcile.Own{Pods: o.pods, APIServer: addressOf(cluster)},
+		Own:       reconcile.Own{Pods: o.pods, APIServers: addressesOf(cluster, o.apiServers)},
 		Cache:     m.GetCache(),
 		Live:      m.GetAPIReader(),
 		Client:    m.GetClient(),
@@ -103,15 +105,24 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 	return m.Start(ctx)
 }
 
-// addressOf is where the API server is, which may be an address that no Node and no endpoint of it has; invalid: it is
-// given by a name.
-func addressOf(cluster *rest.Config) netip.Addr {
-	server, _, err := rest.DefaultServerUrlFor(cluster)
-	if err != nil {
-		return netip.Addr{}
+// addressesOf are where the controller and others reach API servers, which may be addresses that no Node and no endpoint of theirs
+// has, such as that of a balancer before them. Names are left out.
+func addressesOf(cluster *rest.Config, others []string) (all []netip.Addr) {
+	hosts := make([]string, 0, 1+len(others))
+	if server, _, err := rest.DefaultServerUrlFor(cluster); err == nil {
+		hosts = append(hosts, server.Hostname())
 	}
-	a, _ := netip.ParseAddr(server.Hostname())
-	return a.Unmap()
+	for _, server := range others {
+		if host, _, err := net.SplitHostPort(server); err == nil {
+			hosts = append(hosts, host)
+		}
+	}
+	for _, host := range hosts {
+		if a, err := netip.ParseAddr(host); err == nil {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
 }
 
 func newManager(cluster *rest.Config, o options, metrics server.Options, logger *slog.Logger) (manager.Manager, error) {

@@ -15,8 +15,8 @@ import (
 
 // Own is what the cluster uses for itself, as far as no object tells it.
 type Own struct {
-	Pods      []netip.Prefix // their ranges
-	APIServer netip.Addr     // invalid: it is given by a name
+	Pods       []netip.Prefix // their ranges
+	APIServers []netip.Addr   // those that are not given by a name
 }
 
 // apiServer is the Service of which the API servers themselves are the endpoints.
@@ -39,10 +39,7 @@ func (o *objects) occupy(c *view.Cluster) {
 			c.Speakers[node] = view.Speaker{Node: node}
 		}
 	}
-	c.APIServers, c.ExternalIPs = nil, maps.Clone(o.externalIPs)
-	if o.own.APIServer.IsValid() {
-		c.APIServers = append(c.APIServers, o.own.APIServer)
-	}
+	c.APIServers, c.ExternalIPs = slices.Clone(o.own.APIServers), maps.Clone(o.externalIPs)
 	for _, e := range o.endpointSlices.Of(apiServer) {
 		c.APIServers = append(c.APIServers, e.Addr)
 	}
