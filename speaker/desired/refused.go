@@ -12,7 +12,7 @@ import (
 // refused are Forwarding.Refused: the aggregates that this node announces, and the VIPs of Services that another proxy
 // forwards. That proxy's own rules come first: what it translates, or takes as an address of this node, is not refused. Within
 // an aggregate, addresses of nodes and of routers are no VIPs. One that an IPReservation holds and no Service uses is refused:
-// else whoever may reserve it has packets to it go back and forth between a router and the nodes.
+// else a namespace that may reserve it has packets to it go back and forth between a router and the nodes.
 func (e *Engine) refused() []netip.Prefix {
 	var b netipx.IPSetBuilder
 	for _, session := range e.node.BGP {
