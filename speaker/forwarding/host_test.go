@@ -167,6 +167,11 @@ func TestFaultsOfTheHost(t *testing.T) {
 	expect("pods by their bridge", "BridgeBypassed IPv6 cni0")
 	sysctl("net/bridge/bridge-nf-call-ip6tables", "1")
 	expect("all is well again")
+	sysctl("net/ipv4/conf/cni0/forwarding", "0")
+	sysctl("net/ipv4/conf/docker0/forwarding", "0")
+	expect("the bridge of pods forwards nothing", "ForwardingDisabled IPv4 cni0")
+	sysctl("net/ipv4/conf/cni0/forwarding", "1")
+	expect("it forwards again")
 	want.Own = []netip.Addr{families()[0].endpoint["e1"].Prev()} // on e1, beside client, which leads to a router
 	sysctl("net/ipv4/conf/e1/forwarding", "0")
 	expect("one of two interfaces", "ForwardingDisabled IPv4")

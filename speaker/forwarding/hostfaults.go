@@ -32,7 +32,7 @@ func (f *Forwarder) Faults() []Fault {
 	f.host.mu.Lock()
 	bridges, outward, clusterIPs := f.host.podBridges(), f.host.outer, f.host.clusterIPs
 	f.host.mu.Unlock()
-	found := deaf(outward)
+	found := append(deaf(outward), mute(slices.DeleteFunc(slices.Clone(bridges), func(name string) bool { return slices.Contains(outward, name) }))...)
 	for _, family := range addr.Families() {
 		if to, has := clusterIPs[family]; has {
 			found = append(append(found, bypassed(family, bridges)...), unroutable(family, to.Addr)...)
@@ -103,6 +103,17 @@ func deaf(outward []string) []Fault {
 	return []Fault{{outcome.ReasonForwardingDisabled, fmt.Sprintf(
 		"this node forwards no packets of IPv4 that come in by %s, so that clients and pods behind it reach no pod of a Service, since %s is 0: "+
 			"set it to 1, as in /etc/sysctl.d, unless none are to come from there", strings.Join(some, ", "), setting(some))}}
+}
+
+// mute finds bridges of pods from which nothing is forwarded: no answer of a pod there leaves it.
+func mute(bridges []string) []Fault {
+	some := offOn(bridges)
+	if len(some) == 0 {
+		return nil
+	}
+	return []Fault{{outcome.ReasonForwardingDisabled, fmt.Sprintf(
+		"this node forwards no packets of IPv4 that pods on %s send, so that these reach no Service and their answers no client, since %s is 0: "+
+			"set it to 1, as in /etc/sysctl.d", strings.Join(some, ", "), setting(some))}}
 }
 
 // bypassed finds bridges of pods whose packets between two of their ports netfilter does not see: the answer of an
