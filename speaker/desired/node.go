@@ -355,7 +355,12 @@ func (p Port) servesOutside() bool {
 // Endpoints returns all that may have connections, whether they get new ones or not. Sorted, no
 // duplicates.
 func (p Port) Endpoints() []netip.AddrPort {
-	all := slices.Concat(p.Cluster, p.Local, p.Serving, p.Listed)
+	all := slices.Clone(p.Cluster)
+	for _, more := range [][]netip.AddrPort{p.Local, p.Serving, p.Listed} {
+		if !slices.Equal(more, p.Cluster) { // as they mostly are
+			all = append(all, more...)
+		}
+	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
 	return slices.Compact(all)
 }

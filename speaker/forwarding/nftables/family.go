@@ -170,7 +170,7 @@ func (f *family) isolate(to nodeSets, steps []step, reason error) error {
 func (f *family) try(to nodeSets, steps []step, removals bool) error {
 	var d delta
 	if f.found == nil { // else the whole is compared
-		d = delta{}
+		d = make(delta, sizeOf(steps))
 	}
 	from := f.move(to, d)
 	for _, s := range steps {

@@ -48,6 +48,19 @@ type step struct {
 
 func (s step) reverse() step { return step{s.key, s.to, s.from} }
 
+// sizeOf is about how many elements steps change.
+func sizeOf(steps []step) (n int) {
+	for _, s := range steps {
+		for _, v := range []*version{s.from, s.to} {
+			if v != nil {
+				p := v.port
+				n += (len(p.Cluster) + len(p.Local)) * (2 + len(p.VIPs) + len(p.ExternalIPs))
+			}
+		}
+	}
+	return n
+}
+
 // step prepares a change. It errs if no kernel could make it.
 func (l *model) step(c desired.Change) (step, error) {
 	s := step{key: c.Key}

@@ -117,9 +117,11 @@ func (l *layout) check(key desired.PortKey, p desired.Port) error {
 	if p.ClusterIP.IsValid() && !l.owns(p.ClusterIP) {
 		return fmt.Errorf("address %s is not %s", p.ClusterIP, l.Family)
 	}
-	for _, e := range p.Endpoints() {
-		if !l.owns(e.Addr()) || e.Port() == 0 {
-			return fmt.Errorf("endpoint %s is not an %s address with a port", e, l.Family)
+	for _, some := range [][]netip.AddrPort{p.Cluster, p.Local, p.Serving, p.Listed} {
+		for _, e := range some {
+			if !l.owns(e.Addr()) || e.Port() == 0 {
+				return fmt.Errorf("endpoint %s is not an %s address with a port", e, l.Family)
+			}
 		}
 	}
 	for _, s := range p.SourceRanges {
