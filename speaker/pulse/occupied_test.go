@@ -27,7 +27,7 @@ func (c *cluster) free() {
 }
 
 // TestAnAddressOnAnInterfaceOfANode is one that a kernel has and no pulse claims, as the virtual IP of keepalived.
-// No node answers for it, that one neither; the conflict is told with its name.
+// No node answers for it, that one neither; the conflict is told with its name. Nor does one after the node that withheld it has died.
 func TestAnAddressOnAnInterfaceOfANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, 0, seeded(1))
@@ -60,6 +60,15 @@ func TestAnAddressOnAnInterfaceOfANode(t *testing.T) {
 		}
 		if told[0] == 0 || told[1]+told[2] == 0 || told[0]+told[1]+told[2] != len(vips) {
 			t.Errorf("conflicts told by node: %v", told)
+		}
+		c.kill(1)
+		for range 50 {
+			c.run(200 * time.Millisecond)
+			for a, by := range c.has() {
+				if len(by) > 0 {
+					t.Fatalf("%v answer for %s since the node that withheld it is dead", by, a)
+				}
+			}
 		}
 		c.free()
 		c.run(2 * retryProbes)

@@ -66,6 +66,7 @@ type audited struct {
 	// suspect: the last round found something, which the next has to confirm. Three frames
 	// may all get lost, and a round may fall into a change.
 	suspect bool
+	taken   bool // the last round heard another station, and not the owner
 	doubt   *api.Doubt
 }
 
@@ -180,6 +181,7 @@ func (p *audit) conclude(now time.Time, v hello.View) (news bool) {
 		if holder, is := own[a]; is {
 			found = &api.Doubt{Owner: b.owner, Node: p.self, Station: neighbour.MAC(b.on[0].MAC).String(), Interface: holder}
 		}
+		b.taken = found != nil && found.Station != "" && !b.answered(v)
 		news = b.tell(now, found) || news
 		b.suspect, b.heard = found != nil, nil
 		if b.next = now.Add(p.every - p.jitter(p.every/3)); b.suspect {
@@ -258,6 +260,12 @@ func (b *audited) verdict(v hello.View, strange func(neighbour.MAC) bool) *api.D
 
 // next is when due has something to do; zero: never.
 func (p *audit) next() time.Time { return p.at }
+
+// found tells whether another station answers for an address, and the node that is to answer does not.
+func (p *audit) found(a netip.Addr) bool {
+	b := p.beats[a]
+	return b != nil && b.taken
+}
 
 // doubts are the addresses with which something is wrong.
 func (p *audit) doubts() map[netip.Addr]api.Doubt {

@@ -139,7 +139,7 @@ func TestAFloodOfStrangersIsToldOnceInAWhile(t *testing.T) {
 	c.keep(noon, on(vip4), nil)
 	v, nodes := vetted()
 	v.table(noon, all(vip6))
-	v.vet(noon, on(vip6), nil)
+	v.vet(noon, on(vip6), nil, unaudited)
 	var contested, withheld []time.Duration
 	for n := range 10_000 { // 100 s
 		now := noon.Add(time.Duration(n) * 10 * time.Millisecond)

@@ -230,7 +230,7 @@ func (m *Machine) decide(now time.Time) {
 	mine := m.hesitate(now, due)
 	m.nodes.learn(now, m.node, m.told.stations, v)
 	m.probing.told(now, v)
-	wait := m.probing.vet(now, mine, elsewhere)
+	wait := m.probing.vet(now, mine, elsewhere, m.audit.found)
 	m.releases.update(now, answered, elsewhere, m.before, t, v, m.arbitration.has)
 	m.releases.told(m.node, v, m.arbitration.epochs)
 	m.backups.update(now, m.node, behind, m.releases.answers, v)

@@ -117,10 +117,13 @@ func (v *probing) elsewhere(now time.Time, addresses []netip.Addr) {
 
 // vet splits the addresses that are this node's to answer for into those that it may answer
 // for and those that it has to wait with. elsewhere are those that another node is to
-// answer for, which asks by itself.
-func (v *probing) vet(now time.Time, mine map[netip.Addr][]links.Link, elsewhere []netip.Addr) (wait map[netip.Addr]bool) {
+// answer for, which asks by itself. found tells of which a station is known to have it, and the node that is to answer
+// silent: that one withholds it, and this node asks before it succeeds it.
+func (v *probing) vet(now time.Time, mine map[netip.Addr][]links.Link, elsewhere []netip.Addr, found func(netip.Addr) bool) (wait map[netip.Addr]bool) {
 	for _, a := range elsewhere {
-		v.held[a] = true
+		if v.held[a] = !found(a); !v.held[a] {
+			delete(v.held, a)
+		}
 	}
 	maps.DeleteFunc(v.pending, func(a netip.Addr, _ *addressProbe) bool { return mine[a] == nil || v.held[a] })
 	wait = map[netip.Addr]bool{}

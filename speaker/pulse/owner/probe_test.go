@@ -32,7 +32,7 @@ func TestANewAddressIsAskedForBeforeItIsUsed(t *testing.T) {
 	var probed []time.Duration
 	var free time.Duration
 	for now := noon; free == 0 && now.Before(noon.Add(time.Second)); now = now.Add(time.Millisecond) {
-		if wait := v.vet(now, on(vip4), nil); !wait[vip4] {
+		if wait := v.vet(now, on(vip4), nil, unaudited); !wait[vip4] {
 			t.Fatalf("answered for after %v", now.Sub(noon))
 		}
 		words, done := v.due(now)
@@ -46,7 +46,7 @@ func TestANewAddressIsAskedForBeforeItIsUsed(t *testing.T) {
 	if want := []time.Duration{0, probeEvery, 2 * probeEvery}; !slices.Equal(probed, want) || free != 3*probeEvery {
 		t.Errorf("probed after %v and free after %v, want %v and %v", probed, free, want, 3*probeEvery)
 	}
-	if wait := v.vet(noon.Add(time.Second), on(vip4), nil); len(wait) > 0 || !v.next().IsZero() {
+	if wait := v.vet(noon.Add(time.Second), on(vip4), nil, unaudited); len(wait) > 0 || !v.next().IsZero() {
 		t.Errorf("waits for %v, next %v", wait, v.next())
 	}
 }
@@ -58,7 +58,7 @@ func TestAMachineThatHasJustBootedAsks(t *testing.T) {
 		v, nodes := vetted()
 		*v = probing{self: v.self, kernel: v.kernel, booted: true}
 		v.table(noon, all(vip4))
-		if wait := v.vet(noon, on(vip4), nil); !wait[vip4] {
+		if wait := v.vet(noon, on(vip4), nil, unaudited); !wait[vip4] {
 			t.Fatal("answered for at once")
 		}
 		return v, nodes
@@ -71,7 +71,7 @@ func TestAMachineThatHasJustBootedAsks(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			v, nodes := begin()
 			v.claimed(noon, says(vip4, test.from), nodes)
-			if wait := v.vet(noon, on(vip4), nil); wait[vip4] == test.answers || (len(v.conflicts()) > 0) == test.answers {
+			if wait := v.vet(noon, on(vip4), nil, unaudited); wait[vip4] == test.answers || (len(v.conflicts()) > 0) == test.answers {
 				t.Errorf("waits: %v, conflicts: %v", wait, v.conflicts())
 			}
 		})
@@ -80,7 +80,7 @@ func TestAMachineThatHasJustBootedAsks(t *testing.T) {
 	for now := noon; !now.After(noon.Add(probes * probeEvery)); now = now.Add(time.Millisecond) {
 		v.due(now)
 	}
-	if wait := v.vet(noon.Add(probes*probeEvery), on(vip4), nil); len(wait) > 0 {
+	if wait := v.vet(noon.Add(probes*probeEvery), on(vip4), nil, unaudited); len(wait) > 0 {
 		t.Errorf("nobody replied, and it waits for %v", wait)
 	}
 }
@@ -96,13 +96,13 @@ func TestAnAddressThatSomebodyHeldIsUsedAtOnce(t *testing.T) {
 		},
 		"another node was to answer": func(v *probing) time.Time {
 			v.table(noon, all(vip4))
-			v.vet(noon, nil, []netip.Addr{vip4})
+			v.vet(noon, nil, []netip.Addr{vip4}, unaudited)
 			return noon
 		},
 		"another node dies while we ask": func(v *probing) time.Time {
 			v.table(noon, all(vip4))
-			v.vet(noon, on(vip4), nil)
-			v.vet(noon, nil, []netip.Addr{vip4})
+			v.vet(noon, on(vip4), nil, unaudited)
+			v.vet(noon, nil, []netip.Addr{vip4}, unaudited)
 			return noon.Add(time.Millisecond)
 		},
 		"it was nobody's for a while": func(v *probing) time.Time {
@@ -115,7 +115,7 @@ func TestAnAddressThatSomebodyHeldIsUsedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, _ := vetted()
-			if wait := v.vet(before(v), on(vip4), nil); len(wait) > 0 {
+			if wait := v.vet(before(v), on(vip4), nil, unaudited); len(wait) > 0 {
 				t.Errorf("it waits for %v", wait)
 			}
 		})
@@ -127,7 +127,7 @@ func TestAnAddressThatSomebodyHeldIsUsedAtOnce(t *testing.T) {
 		later := noon.Add(mindFor + time.Second)
 		v.table(later, nil)
 		v.table(later, all(vip4))
-		if wait := v.vet(later, on(vip4), nil); !wait[vip4] {
+		if wait := v.vet(later, on(vip4), nil, unaudited); !wait[vip4] {
 			t.Error("it is used at once")
 		}
 	})
@@ -158,7 +158,7 @@ func TestWhatAnAnswerToAProbeMeans(t *testing.T) {
 			v, nodes := vetted()
 			nodes.complete = !test.incomplete
 			v.table(noon, all(vip4))
-			v.vet(noon, on(vip4), nil)
+			v.vet(noon, on(vip4), nil, unaudited)
 			v.due(noon)
 			if got := v.claimed(noon, test.claim, nodes); got != test.news {
 				t.Errorf("news %t, want %t", got, test.news)
@@ -166,7 +166,7 @@ func TestWhatAnAnswerToAProbeMeans(t *testing.T) {
 			if _, withheld := v.conflicts()[vip4]; withheld != test.withheld {
 				t.Errorf("withheld %t, want %t", withheld, test.withheld)
 			}
-			if used := !v.vet(noon, on(vip4), nil)[vip4]; used != test.used {
+			if used := !v.vet(noon, on(vip4), nil, unaudited)[vip4]; used != test.used {
 				t.Errorf("used %t, want %t", used, test.used)
 			}
 		})
@@ -181,9 +181,9 @@ func TestAWithheldAddressIsAskedForAgain(t *testing.T) {
 	var probed []time.Duration
 	var used time.Duration
 	for now := noon; used == 0 && now.Before(noon.Add(time.Minute)); now = now.Add(time.Millisecond) {
-		v.vet(now, on(vip4), nil)
+		v.vet(now, on(vip4), nil, unaudited)
 		words, free := v.due(now)
-		if free && len(v.vet(now, on(vip4), nil)) == 0 {
+		if free && len(v.vet(now, on(vip4), nil, unaudited)) == 0 {
 			used = now.Sub(noon)
 		}
 		for range words {
@@ -207,10 +207,13 @@ func TestAWithheldAddressIsAskedForAgain(t *testing.T) {
 func TestAnInquiryEndsWithTheOwnership(t *testing.T) {
 	v, nodes := vetted()
 	v.table(noon, all(vip4))
-	v.vet(noon, on(vip4), nil)
+	v.vet(noon, on(vip4), nil, unaudited)
 	v.claimed(noon, says(vip4, stranger), nodes)
-	v.vet(noon, nil, nil)
+	v.vet(noon, nil, nil, unaudited)
 	if len(v.conflicts()) > 0 || v.asks(vip4) || !v.next().IsZero() {
 		t.Errorf("foes %v, next %v", v.conflicts(), v.next())
 	}
 }
+
+// unaudited: no other station is known to have an address.
+func unaudited(netip.Addr) bool { return false }
