@@ -16,11 +16,17 @@ import (
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack"
 )
 
-// againEvery is the time between two attempts at what has failed.
-const againEvery = 10 * time.Second
+// againEvery is the time between two attempts at what has failed, and rest how long nothing is looked for after a search, as
+// a multiple of the time that it took: it reads all TCP connections, of which a node may have a million, and addresses that
+// come and go all the time are to take no more than a third of a processor.
+const (
+	againEvery = 10 * time.Second
+	rest       = 2
+)
 
 // Sweeper deletes them in a goroutine of its own.
 type Sweeper struct {
+	del     func(family addr.Family, to func(netip.Addr) bool) (int, error)
 	deleted func(addr.Family, int)
 	log     *slog.Logger
 	wake    chan struct{}
@@ -33,7 +39,7 @@ type Sweeper struct {
 
 // New returns a sweeper that tells how many entries of a family it has deleted.
 func New(deleted func(addr.Family, int), log *slog.Logger) *Sweeper {
-	return &Sweeper{deleted: deleted, log: log, wake: make(chan struct{}, 1), taken: map[netip.Addr]bool{}}
+	return &Sweeper{del: conntrack.DeleteEnded, deleted: deleted, log: log, wake: make(chan struct{}, 1), taken: map[netip.Addr]bool{}}
 }
 
 // Owns takes in since when this node has answered for which addresses. The caller does not change the map any more.
@@ -60,8 +66,13 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		case <-again:
 		}
 		again = nil
+		began := time.Now()
 		if err := s.sweep(); err != nil {
 			again = time.After(againEvery)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest * time.Since(began)):
 		}
 	}
 }
@@ -74,7 +85,7 @@ func (s *Sweeper) sweep() error {
 	s.mu.Unlock()
 	var errs []error
 	for _, family := range familiesOf(taken) {
-		n, err := conntrack.DeleteEnded(family, func(a netip.Addr) bool { return taken[a] })
+		n, err := s.del(family, func(a netip.Addr) bool { return taken[a] })
 		s.deleted(family, n)
 		errs = append(errs, err)
 	}

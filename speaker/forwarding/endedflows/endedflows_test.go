@@ -2,12 +2,14 @@ package endedflows
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,6 +111,36 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 		sweep(owned(first, vip4, vip6))
 		want = slices.DeleteFunc(want, func(entry string) bool { return entry == fmt.Sprint(vip4, " from 99") })
 		sweep(owned(first.Add(time.Second), vip4, vip6))
+	})
+}
+
+// TestSearchesRest: addresses that are taken all the time take a third of a processor, and none is forgotten.
+func TestSearchesRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(func(addr.Family, int) {}, blackbox.Quiet())
+		const takes = time.Second
+		searches, last := 0, time.Time{}
+		s.del = func(addr.Family, func(netip.Addr) bool) (int, error) {
+			time.Sleep(takes)
+			searches, last = searches+1, time.Now()
+			return 0, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		const all = time.Minute
+		for began := time.Now(); time.Since(began) < all; time.Sleep(10 * time.Millisecond) {
+			s.Owns(owned(time.Now(), vip4))
+		}
+		at := time.Now()
+		time.Sleep(2 * (1 + rest) * takes)
+		if most := int(all/takes)/(1+rest) + 2; searches > most || searches < most/2 || !last.After(at) {
+			t.Errorf("%d searches of %v in %v, want %d at most; the last one %v after the last address", searches, takes, all, most, last.Sub(at))
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
