@@ -49,7 +49,7 @@ func talk(t *testing.T, r *router) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sessions.Set(paths, have)
+	sessions.Set("that of the cluster", paths, have)
 	mustApply(t, speaker, want)
 	r.waitForKernel("203.0.113.7/32", node4.String(), node4b.String())
 	if taken := r.kernel(vip); len(taken) > 0 {

@@ -58,7 +58,7 @@ func (s *scene) follow() {
 	if err != nil {
 		s.t.Errorf("the links of the nodes cannot be read: %v", err)
 	}
-	s.paths.sessions.Set(want, have)
+	s.paths.sessions.Set("that of the cluster", want, have)
 }
 
 // status is what pulse says of the BFD session.

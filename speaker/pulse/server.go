@@ -94,7 +94,7 @@ type Sentry interface {
 
 // BFD holds BFD sessions; bfd.Sessions does. It runs longer than the server.
 type BFD interface {
-	Set(want map[string]desired.BFD, have *links.Snapshot)
+	Set(key view.Secret, want map[string]desired.BFD, have *links.Snapshot)
 	Status() map[string]bfd.Status
 	Changed() <-chan struct{}
 	Goodbye(ctx context.Context, hold time.Duration) error

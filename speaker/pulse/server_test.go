@@ -100,7 +100,7 @@ func (onOne) Changed() <-chan struct{}         { return nil }
 
 type path struct{ *around }
 
-func (p path) Set(want map[string]desired.BFD, _ *links.Snapshot) {
+func (p path) Set(_ view.Secret, want map[string]desired.BFD, _ *links.Snapshot) {
 	if len(want) > 0 {
 		p.did = append(p.did, fmt.Sprintf("holds BFD with %v", slices.Sorted(maps.Keys(want))))
 	}

@@ -22,7 +22,7 @@ func (s *Server) settle(changed bool) {
 	if changed {
 		defer s.report()
 		if s.table != nil {
-			s.cfg.BFD.Set(s.table.BFD, s.cfg.Links.Snapshot())
+			s.cfg.BFD.Set(s.table.Key, s.table.BFD, s.cfg.Links.Snapshot())
 		}
 	}
 	s.collect(changed)

@@ -66,15 +66,15 @@ func TestHopsByNetwork(t *testing.T) {
 		"on none":      {on("198.51.100.1/24", "192.0.2.1/32"), true, 250},
 	} {
 		s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA), []byte("a boot"))
-		if s.Set(byNetwork(addrB), nil); len(s.all) != 0 || len(s.Status()) != 0 {
+		if s.Set("", byNetwork(addrB), nil); len(s.all) != 0 || len(s.Status()) != 0 {
 			t.Errorf("%s: %d sessions before the links are known", name, len(s.all))
 		}
-		s.Set(byNetwork(addrB), c.have)
+		s.Set("", byNetwork(addrB), c.have)
 		held := s.all[key{peer: addrB, multiHop: c.multiHop}]
 		if len(s.all) != 1 || held == nil || held.want.MinTTL != c.minTTL {
 			t.Errorf("%s: %+v", name, s.all)
 		}
-		if s.Set(byNetwork(addrB), nil); len(s.all) != 1 || len(s.Status()) != 1 {
+		if s.Set("", byNetwork(addrB), nil); len(s.all) != 1 || len(s.Status()) != 1 {
 			t.Errorf("%s: the links are not known any more, and there are %d sessions", name, len(s.all))
 		}
 	}
@@ -94,7 +94,7 @@ func TestHopsToThePeerOfAnAddress(t *testing.T) {
 		tunnel := links.Link{Index: 2, Name: "gre1", Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8::1/128")}}
 		tunnel.Peered = []netip.Prefix{netip.MustParsePrefix(c.peered)}
 		s := newSessions(slog.New(slog.DiscardHandler), newCable().end(addrA), []byte("a boot"))
-		s.Set(byNetwork(router), links.NewSnapshot(tunnel))
+		s.Set("", byNetwork(router), links.NewSnapshot(tunnel))
 		if len(s.all) != 1 || s.all[key{peer: router, multiHop: c.multiHop}] == nil {
 			t.Errorf("%s: %+v", name, s.all)
 		}
@@ -113,7 +113,7 @@ func TestDistanceOutlivesACable(t *testing.T) {
 		var have atomic.Pointer[links.Snapshot]
 		set := func(s *links.Snapshot) {
 			have.Store(s)
-			a.Set(byNetwork(addrB), s)
+			a.Set("", byNetwork(addrB), s)
 		}
 		over := make(chan struct{})
 		defer close(over)
@@ -123,7 +123,7 @@ func TestDistanceOutlivesACable(t *testing.T) {
 				case <-over:
 					return
 				case <-a.Changed():
-					a.Set(byNetwork(addrB), have.Load())
+					a.Set("", byNetwork(addrB), have.Load())
 				}
 			}
 		}()
@@ -133,7 +133,7 @@ func TestDistanceOutlivesACable(t *testing.T) {
 			return a.names["p"].multiHop
 		}
 		set(on("192.0.2.1/24"))
-		b.Set(map[string]desired.BFD{"p": wantedTo(addrA)}, nil)
+		b.Set("", map[string]desired.BFD{"p": wantedTo(addrA)}, nil)
 		time.Sleep(5 * time.Second)
 
 		set(on())
@@ -153,7 +153,7 @@ func TestDistanceOutlivesACable(t *testing.T) {
 		c.pull(false)
 		far := wantedTo(addrA)
 		far.MultiHop = true
-		b.Set(map[string]desired.BFD{"p": far}, nil)
+		b.Set("", map[string]desired.BFD{"p": far}, nil)
 		if time.Sleep(5 * time.Second); state(a) != Up || !multiHop() || a.Status()["p"].Failures != 2 {
 			t.Errorf("moved for good: %+v, multihop %t", a.Status()["p"], multiHop())
 		}

@@ -13,7 +13,8 @@
 // them, by a poll, to expect the next packet a good deal later. And a new session
 // begins by listening: if the peer goes on with the session of the previous process, this
 // one does so too, and neither side has been down. All processes of one boot of the machine give a session the
-// same discriminator, which no other host can guess: what names another one is forged. A crash goes unnoticed in the same way if the new process is there within the peer's
+// same discriminator, by the key of the hellos, so that no other host and no pod of this one can guess it: what names another
+// one is forged. A crash goes unnoticed in the same way if the new process is there within the peer's
 // detection time; otherwise it is a failure.
 package bfd
 
@@ -34,6 +35,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/signal"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/links"
 )
@@ -79,6 +81,7 @@ type session struct {
 type Sessions struct {
 	log     *slog.Logger
 	network network
+	boot    []byte // which one it is; every pod of this machine knows it; nil: unknown
 	secret  []byte // what discriminators are made from
 	changed chan struct{}
 	wake    chan struct{}
@@ -95,11 +98,11 @@ type Sessions struct {
 
 // New makes a runner of no sessions.
 func New(log *slog.Logger) *Sessions {
-	secret, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil { // then a restart is a failure of each session
-		secret = []byte(crand.Text())
+	s := newSessions(log, udp{}, []byte(crand.Text()))
+	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil { // else a restart is a failure of each session
+		s.boot = boot
 	}
-	return newSessions(log, udp{}, secret)
+	return s
 }
 
 func newSessions(log *slog.Logger, n network, secret []byte) *Sessions {
@@ -117,9 +120,12 @@ func (s *Sessions) Changed() <-chan struct{} { return s.changed }
 // Set makes the sessions those wanted, by any name. Those of one peer and one
 // local address are one session, which goes by the first name. One that is not
 // wanted any more tells the peer AdminDown until the peer must have heard. The links are
-// nil while they are not known; a session that goes by them waits until then.
-func (s *Sessions) Set(want map[string]desired.BFD, have *links.Snapshot) {
+// nil while they are not known; a session that goes by them waits until then. The secret is what all processes of this boot are
+// told and no pod can know, from which the discriminators of new sessions are made. While it is empty, and none was known
+// before, they are this process's alone.
+func (s *Sessions) Set(secret view.Secret, want map[string]desired.BFD, have *links.Snapshot) {
 	s.mu.Lock()
+	s.take(secret)
 	now := time.Now()
 	wanted := map[key]desired.BFD{}
 	s.names = make(map[string]key, len(want))
@@ -149,6 +155,13 @@ func (s *Sessions) Set(want map[string]desired.BFD, have *links.Snapshot) {
 		_ = l.close() // it is read no more, whatever that says
 	}
 	signal.Send(s.wake)
+}
+
+// take takes in the secret. An empty one replaces none.
+func (s *Sessions) take(secret view.Secret) {
+	if secret != "" && s.boot != nil {
+		s.secret = fmt.Appendf(nil, "%s %s", s.boot, string(secret))
+	}
 }
 
 // want begins a session or changes the one that is there.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 )
 
@@ -156,8 +157,8 @@ func TestSessionsComeUpAndNoticeACut(t *testing.T) {
 		b, stopB := runOn(t, c.end(addrB))
 		defer stopA()
 		defer stopB()
-		a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
-		b.Set(map[string]desired.BFD{"p": wantedTo(addrA), "same": wantedTo(addrA)}, nil)
+		a.Set("", map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
+		b.Set("", map[string]desired.BFD{"p": wantedTo(addrA), "same": wantedTo(addrA)}, nil)
 		time.Sleep(5 * time.Second)
 		if state(a) != Up || state(b) != Up || b.Status()["same"] != b.Status()["p"] {
 			t.Fatalf("%+v and %+v", a.Status(), b.Status())
@@ -195,7 +196,7 @@ func TestSessionsWithOneRouter(t *testing.T) {
 	own, far := wantedTo(addrB), wantedTo(addrB)
 	own.Local = addrA
 	far.MultiHop, far.MinTTL = true, 250
-	s.Set(map[string]desired.BFD{"any": wantedTo(addrB), "own": own, "far": far}, nil)
+	s.Set("", map[string]desired.BFD{"any": wantedTo(addrB), "own": own, "far": far}, nil)
 	another := addrA.Next().Next().Next()
 	named := func(name string) *session { return s.all[s.names[name]] }
 	for _, c := range []struct {
@@ -233,8 +234,8 @@ func facing(t *testing.T, c *cable) (a *Sessions, stopA func(), b *Sessions, sto
 	t.Helper()
 	a, stopA = runOn(t, c.end(addrA))
 	b, stopB = runOn(t, c.end(addrB))
-	a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
-	b.Set(map[string]desired.BFD{"p": wantedTo(addrA)}, nil)
+	a.Set("", map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
+	b.Set("", map[string]desired.BFD{"p": wantedTo(addrA)}, nil)
 	time.Sleep(5 * time.Second)
 	return a, stopA, b, stopB
 }
@@ -247,24 +248,24 @@ func TestPartedSessions(t *testing.T) {
 		a, stopA, b, stopB := facing(t, c)
 		defer stopA()
 		defer stopB()
-		a.Set(nil, nil)
+		a.Set("", nil, nil)
 		time.Sleep(20 * time.Millisecond)
 		if got := b.Status()["p"]; got.State != Down || got.Diag != NeighborDown || got.Failures != 0 || len(a.Status()) != 0 {
 			t.Errorf("the peer says %+v", got)
 		}
-		a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
+		a.Set("", map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
 		time.Sleep(5 * time.Second)
 		if state(a) != Up || state(b) != Up {
 			t.Errorf("wanted again: %v and %v", state(a), state(b))
 		}
-		a.Set(nil, nil)
+		a.Set("", nil, nil)
 		time.Sleep(time.Minute)
 		a.mu.Lock()
 		if len(a.all) != 0 {
 			t.Errorf("left behind: %+v", a.all)
 		}
 		a.mu.Unlock()
-		a.Set(nil, nil) // as its owner does after Changed
+		a.Set("", nil, nil) // as its owner does after Changed
 		c.mu.Lock()
 		if len(c.ends[addrA].hear) != 0 {
 			t.Error("it listens for nobody")
@@ -295,7 +296,7 @@ func TestRestart(t *testing.T) {
 				time.Sleep(away)
 				a, stopA = runOn(t, c.end(addrA))
 				defer stopA()
-				a.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
+				a.Set("", map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
 				time.Sleep(2 * time.Second)
 				if got := b.Status()["p"]; state(a) != Up || got.State != Up || got.Failures != 0 || got.Detection != 150*time.Millisecond {
 					t.Errorf("new %+v, peer %+v", a.Status()["p"], got)
@@ -320,7 +321,7 @@ func TestRestartOfABusyProcess(t *testing.T) {
 		busy.starved = true
 		again, stop := runOn(t, busy)
 		defer stop()
-		again.Set(map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
+		again.Set("", map[string]desired.BFD{"p": wantedTo(addrB)}, nil)
 		time.Sleep(listenFirst + 10*time.Millisecond)
 		c.mu.Lock()
 		busy.starved = false
@@ -356,7 +357,7 @@ func TestTrouble(t *testing.T) {
 		a, stop := runOn(t, e)
 		defer stop()
 		want := map[string]desired.BFD{"p": wantedTo(addrB)}
-		a.Set(want, nil)
+		a.Set("", want, nil)
 		if got := a.Status()["p"].Trouble; got != "no sockets left" {
 			t.Errorf("trouble is told as %q", got)
 		}
@@ -364,9 +365,27 @@ func TestTrouble(t *testing.T) {
 		e.fail = nil
 		c.mu.Unlock()
 		<-a.Changed()
-		a.Set(want, nil)
+		a.Set("", want, nil)
 		if got := a.Status()["p"].Trouble; got != "" {
 			t.Errorf("still %q", got)
 		}
 	})
+}
+
+// TestDiscriminatorsGoByTheKey: the processes of a boot have one discriminator for a session, by the key, and what any pod can
+// read of the machine does not tell it.
+func TestDiscriminatorsGoByTheKey(t *testing.T) {
+	of := func(key view.Secret) uint32 {
+		s := New(slog.New(slog.DiscardHandler))
+		s.Set(key, nil, nil)
+		s.Set("", nil, nil) // replaces none
+		return s.discriminator(keyOf(desired.BFD{Peer: addrB}))
+	}
+	first, unknown := of("key"), of("")
+	if of("key") != first {
+		t.Error("a process that is restarted has another discriminator")
+	}
+	if of("another") == first || of("") == unknown {
+		t.Error("a discriminator does not go by the key")
+	}
 }
