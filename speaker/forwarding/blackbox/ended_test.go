@@ -2,7 +2,6 @@ package blackbox_test
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"regexp"
 	"testing"
@@ -29,7 +28,7 @@ func TestAnEndedConnectionHidesNone(t *testing.T) {
 		})
 		for i, end := range []func(*netlab.Conn) error{(*netlab.Conn).Finish, (*netlab.Conn).Abort} {
 			s.move(a)
-			for _, e := range s.openFrom(20_000+100*i, 3) {
+			for _, e := range s.openFrom(20_000+100*i, 3, 0) {
 				if err := end(e.flow); err != nil {
 					t.Fatal(err)
 				}
@@ -37,7 +36,7 @@ func TestAnEndedConnectionHidesNone(t *testing.T) {
 			s.awaitEnds(a)
 			s.precede(b, a)
 			s.move(b)
-			flows := s.openFrom(20_000+100*i, 3)
+			flows := s.openFrom(20_000+100*i, 3, 0)
 			s.precede(a, b)
 			s.move(a)
 			s.take(a)
@@ -74,32 +73,6 @@ func (s *segment) take(node *station) {
 	if err := <-ended; err != nil {
 		s.t.Error(err)
 	}
-}
-
-// openFrom opens so many connections to each address, from ports of which this is the first, and asks on each.
-func (s *segment) openFrom(port, each int) []established {
-	s.t.Helper()
-	var flows []established
-	for _, f := range addr.Families() {
-		for _, local := range []bool{false, true} {
-			for range each {
-				from := netip.AddrPortFrom(addressOf(f, 100), uint16(port))
-				port++
-				what := fmt.Sprintf("%s, policy Local %v, from %s", f, local, from)
-				flow, err := s.client.Dial("tcp", from, netip.AddrPortFrom(vipOf(f, local), 80), answerIn)
-				if err != nil {
-					s.t.Fatalf("%s: %v", what, err)
-				}
-				s.t.Cleanup(flow.Close)
-				first, err := flow.Ask()
-				if err != nil {
-					s.t.Fatalf("%s: %v", what, err)
-				}
-				flows = append(flows, established{flow, what, first})
-			}
-		}
-	}
-	return flows
 }
 
 // awaitEnds waits until a node has seen the ends of all connections of the client.

@@ -191,12 +191,22 @@ func (s *segment) handed(node *station) uint64 {
 // open opens connections to each address, and asks on each. Questions are of that many bytes.
 func (s *segment) open(each, bytes int) []established {
 	s.t.Helper()
+	return s.openFrom(0, each, bytes)
+}
+
+// openFrom is open from ports of which this is the first; 0: from any that no flow had before.
+func (s *segment) openFrom(port, each, bytes int) []established {
+	s.t.Helper()
 	var flows []established
 	for _, f := range addr.Families() {
 		for _, local := range []bool{false, true} {
 			for range each {
-				what := fmt.Sprintf("%s, policy Local %v", f, local)
-				flow, err := s.client.Dial("tcp", netip.AddrPort{}, netip.AddrPortFrom(vipOf(f, local), 80), answerIn)
+				what, from := fmt.Sprintf("%s, policy Local %v", f, local), netip.AddrPort{}
+				if port > 0 {
+					from = netip.AddrPortFrom(addressOf(f, 100), uint16(port))
+					what, port = fmt.Sprintf("%s, from %s", what, from), port+1
+				}
+				flow, err := s.client.Dial("tcp", from, netip.AddrPortFrom(vipOf(f, local), 80), answerIn)
 				if err != nil {
 					s.t.Fatalf("%s: %v", what, err)
 				}
