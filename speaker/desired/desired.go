@@ -113,10 +113,12 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 				ExternalLocal: s.ExternalLocal,
 				Affinity:      s.Affinity,
 				MasqueradeAll: o.MasqueradeAll,
-				Announced:     announceable(s, o) && !slices.ContainsFunc(s.VIPs, lines.has),
 				PodLinks:      o.Pods.Links,
 				SourceRanges:  ranges,
 				Restricted:    restricted,
+			}
+			if announceable(s, o) {
+				port.Announced = lines.free(port.VIPs)
 			}
 			port.SourceRanges = admitItself(port.SourceRanges, addrs, port.VIPs)
 			ports[key] = port

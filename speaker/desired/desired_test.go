@@ -267,7 +267,7 @@ func TestForwardingOfEachFamily(t *testing.T) {
 	want4 := desired.Port{
 		ClusterIP: ip("10.96.0.7"), ExternalIPs: ips("203.0.113.9"), VIPs: ips("192.0.2.10"), Port: 80, NodePort: 30080,
 		Cluster: targets("10.0.0.1:8080"), Local: targets("10.0.0.1:8080"), Serving: targets("10.0.0.1:8080"), Listed: targets("10.0.0.1:8080"),
-		Anywhere: true, ExternalLocal: true, Announced: true,
+		Anywhere: true, ExternalLocal: true, Announced: ips("192.0.2.10"),
 		SourceRanges: s.SourceRanges, Restricted: true,
 	}
 	if diff := cmp.Diff(want4, port(t, c, "a", addr.IPv4), compare); diff != "" {
@@ -275,7 +275,7 @@ func TestForwardingOfEachFamily(t *testing.T) {
 	}
 	want6 := desired.Port{
 		ClusterIP: ip("fd00:96::7"), VIPs: ips("2001:db8::10"), Port: 80, NodePort: 30080,
-		Cluster: targets("[fd00::1]:8080"), Serving: targets("[fd00::1]:8080"), Listed: targets("[fd00::1]:8080"), Anywhere: true, ExternalLocal: true, Announced: true,
+		Cluster: targets("[fd00::1]:8080"), Serving: targets("[fd00::1]:8080"), Listed: targets("[fd00::1]:8080"), Anywhere: true, ExternalLocal: true, Announced: ips("2001:db8::10"),
 		Restricted: true, // ranges of the other family alone admit nobody
 	}
 	if diff := cmp.Diff(want6, port(t, c, "a", addr.IPv6), compare); diff != "" {

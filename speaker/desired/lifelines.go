@@ -50,7 +50,16 @@ func (l lifelines) has(a netip.Addr) bool {
 
 // leave returns addresses without those with which the port is taken.
 func (l lifelines) leave(addresses []netip.Addr, port uint16) []netip.Addr {
-	taken := func(a netip.Addr) bool { return l.takes(a, port) }
+	return without(addresses, func(a netip.Addr) bool { return l.takes(a, port) })
+}
+
+// free returns addresses without those of lifelines.
+func (l lifelines) free(addresses []netip.Addr) []netip.Addr {
+	return without(addresses, l.has)
+}
+
+// without returns addresses themselves where none is taken.
+func without(addresses []netip.Addr, taken func(netip.Addr) bool) []netip.Addr {
 	if !slices.ContainsFunc(addresses, taken) {
 		return addresses
 	}

@@ -309,9 +309,9 @@ type Port struct {
 	ExternalLocal bool
 	Anywhere      bool // an endpoint that can serve exists on some node
 	MasqueradeAll bool // also what pods send to the ClusterIP
-	// Announced: nodes of the cluster answer for the VIPs or announce routes to them, and no other machine has one. What goes to another port of one
-	// is refused as for the ClusterIP: it would leave for the network again, and come back.
-	Announced bool
+	// Announced are those of VIPs for which nodes of the cluster answer or announce routes, and that no other machine has. What goes to
+	// another port of one is refused as for the ClusterIP: it would leave for the network again, and come back.
+	Announced []netip.Addr
 	PodLinks  Links
 
 	Affinity time.Duration // 0: none
@@ -369,8 +369,8 @@ func (p Port) Endpoints() []netip.AddrPort {
 func (p Port) Equal(o Port) bool {
 	return p.ClusterIP == o.ClusterIP && p.Port == o.Port && p.NodePort == o.NodePort &&
 		p.InternalLocal == o.InternalLocal && p.ExternalLocal == o.ExternalLocal &&
-		p.Anywhere == o.Anywhere && p.MasqueradeAll == o.MasqueradeAll && p.Announced == o.Announced && p.PodLinks == o.PodLinks && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
-		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.Guest, o.Guest) &&
+		p.Anywhere == o.Anywhere && p.MasqueradeAll == o.MasqueradeAll && p.PodLinks == o.PodLinks && p.Affinity == o.Affinity && p.Restricted == o.Restricted &&
+		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.Announced, o.Announced) && slices.Equal(p.Guest, o.Guest) &&
 		slices.Equal(p.Cluster, o.Cluster) && slices.Equal(p.Local, o.Local) &&
 		slices.Equal(p.Serving, o.Serving) && slices.Equal(p.Listed, o.Listed) &&
 		slices.Equal(p.SourceRanges, o.SourceRanges)

@@ -49,18 +49,10 @@ func echo(addrs []netip.Addr, o Options) []netip.Addr {
 	return slices.Clip(first)
 }
 
-// Refusing returns the VIPs of which other ports are refused.
-func (p Port) Refusing() []netip.Addr {
-	if !p.Announced {
-		return nil
-	}
-	return p.VIPs
-}
-
 // Pinged returns the VIPs for which this node answers pings: those for which it serves senders from outside.
 func (p Port) Pinged() []netip.Addr {
 	if !p.servesOutside() {
 		return nil
 	}
-	return p.Refusing()
+	return p.Announced
 }

@@ -52,18 +52,19 @@ func TestOnlyAnnouncedVIPsAreRefusedAndPinged(t *testing.T) {
 		"Local without an endpoint": {service(local), "b", true, false},
 	} {
 		p := port(t, cluster(test.service, endpoint("10.0.0.1", "a")), test.node, addr.IPv4)
-		if refusing, pinged := len(p.Refusing()) > 0, len(p.Pinged()) > 0; refusing != test.refusing || pinged != test.pinged {
+		if refusing, pinged := len(p.Announced) > 0, len(p.Pinged()) > 0; refusing != test.refusing || pinged != test.pinged {
 			t.Errorf("%s: other ports are refused %t, pings answered %t; want %t, %t", name, refusing, pinged, test.refusing, test.pinged)
 		}
 	}
 	c := cluster(service(), endpoint("10.0.0.1", "a"))
+	c.Services[service().Ref].VIPs = ips("192.0.2.10", "192.0.2.11")
 	c.Nodes["b"].Addresses = ips("192.0.2.10")
-	if p := port(t, c, "a", addr.IPv4); len(p.Refusing()) > 0 || len(p.VIPs) == 0 {
-		t.Errorf("a node has the VIPs %v: other ports of %v are refused", p.VIPs, p.Refusing())
+	if p := port(t, c, "a", addr.IPv4); len(p.VIPs) != 2 || !slices.Equal(p.Announced, ips("192.0.2.11")) || !slices.Equal(p.Pinged(), p.Announced) {
+		t.Errorf("a node has the first of the VIPs %v: other ports of %v are refused, pings of %v answered", p.VIPs, p.Announced, p.Pinged())
 	}
 	c = cluster(service())
-	if p := port(t, c, "a", addr.IPv4); len(p.Refusing()) == 0 || len(p.Pinged()) > 0 {
-		t.Errorf("without endpoints: other ports of %v are refused, pings of %v answered", p.Refusing(), p.Pinged())
+	if p := port(t, c, "a", addr.IPv4); len(p.Announced) == 0 || len(p.Pinged()) > 0 {
+		t.Errorf("without endpoints: other ports of %v are refused, pings of %v answered", p.Announced, p.Pinged())
 	}
 	c.Nodes["a"].Addresses = ips("203.0.113.1", "2001:db8:9::1")
 	o := onNode("a")

@@ -40,7 +40,7 @@ func TestAPingThatGoesOnIsAnsweredWhileTheVIPIsServed(t *testing.T) {
 			key := desired.PortKey{Service: view.Ref{Namespace: "shop", Name: "web"}, Protocol: view.TCP, Family: family}
 			wanted := func(endpoints ...netip.AddrPort) desired.Forwarding {
 				return desired.Forwarding{Echo: []netip.Addr{test.node}, Ports: map[desired.PortKey]desired.Port{
-					key: {VIPs: []netip.Addr{test.vip}, Port: 80, Announced: true, Cluster: endpoints, Serving: endpoints},
+					key: {VIPs: []netip.Addr{test.vip}, Port: 80, Announced: []netip.Addr{test.vip}, Cluster: endpoints, Serving: endpoints},
 				}}
 			}
 			var c *icmp.PacketConn

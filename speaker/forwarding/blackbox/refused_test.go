@@ -51,7 +51,7 @@ var onLink = map[addr.Family]netip.Addr{addr.IPv4: netip.MustParseAddr("192.0.2.
 func announced() desired.Forwarding {
 	want := everyKind()
 	for key, p := range want.Ports {
-		p.Announced = true
+		p.Announced = p.VIPs
 		want.Ports[key] = p
 	}
 	for _, f := range addr.Families() {

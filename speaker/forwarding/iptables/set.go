@@ -291,7 +291,7 @@ func elements(key desired.PortKey, p desired.Port) map[string][]ipset.Element {
 	if p.ClusterIP.IsValid() && addr.FamilyOf(p.ClusterIP) == key.Family {
 		elements[ofClusterIPs] = []ipset.Element{{Prefix: addr.HostPrefix(p.ClusterIP)}}
 	}
-	for of, addresses := range map[string][]netip.Addr{ofVIPs: p.Refusing(), ofPinged: p.Pinged()} {
+	for of, addresses := range map[string][]netip.Addr{ofVIPs: p.Announced, ofPinged: p.Pinged()} {
 		for _, a := range addresses {
 			if addr.FamilyOf(a) == key.Family {
 				elements[of] = append(elements[of], ipset.Element{Prefix: addr.HostPrefix(a)})

@@ -93,7 +93,7 @@ func (l *layout) render(key desired.PortKey, v version) rendering {
 	r.internal()
 	r.external()
 	r.endpoints()
-	for _, a := range append([]netip.Addr{v.port.ClusterIP}, v.port.Refusing()...) {
+	for _, a := range append([]netip.Addr{v.port.ClusterIP}, v.port.Announced...) {
 		if a.IsValid() {
 			r.out.addresses = append(r.out.addresses, item{serviceIPs, string(a.AsSlice())})
 		}
