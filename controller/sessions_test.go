@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,7 +14,7 @@ import (
 )
 
 // testSessions: a peer tells how many of its nodes have an established session, and why
-// the others have none.
+// the others have none, and a Service that no node announces since none has one.
 func testSessions(t *testing.T, c *cluster) {
 	c.start(t)
 	readiness := func(n *corev1.Node, value corev1.ConditionStatus) {
@@ -25,7 +26,7 @@ func testSessions(t *testing.T, c *cluster) {
 	}
 	says := func(s *v1beta1.BGPSession, state v1beta1.BGPSessionState, lastError string) {
 		before := s.DeepCopy()
-		s.Status.State, s.Status.LastError = state, lastError
+		s.Status.State, s.Status.LastError, s.Status.Since = state, lastError, metav1.NewTime(time.Now().Add(-9*time.Second))
 		if err := c.Status().Patch(t.Context(), s, client.MergeFrom(before)); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,26 @@ func testSessions(t *testing.T, c *cluster) {
 		sessions = append(sessions, s)
 	}
 	tells("2/2", v1beta1.ReasonEstablished, "every node")
+	c.temporary(t, &v1beta1.BGPAdvertisement{ObjectMeta: metav1.ObjectMeta{Name: "routes"}})
+	c.pool(t, "p", "192.0.2.0/28")
+	web := c.service(t, "web")
+	c.holds(t, web, "192.0.2.0")
+	allocated := func(s *corev1.Service) *metav1.Condition {
+		return meta.FindStatusCondition(s.Status.Conditions, v1beta1.ConditionAllocated)
+	}
+	announced := func(s *corev1.Service) bool {
+		return allocated(s).Status == metav1.ConditionTrue && allocated(s).Reason == v1beta1.ReasonAllocated
+	}
+	until(t, c, web, "announced by both nodes", announced)
+	says(sessions[0], v1beta1.SessionActive, "connection refused")
 	says(sessions[1], v1beta1.SessionActive, "connection refused")
+	until(t, c, web, "announced by nobody", func(s *corev1.Service) bool {
+		return allocated(s).Status == metav1.ConditionFalse && allocated(s).Reason == "NoServingNode" &&
+			strings.Contains(allocated(s).Message, "session-a session-b: no BGP session is established: see the condition Established of BGPPeer counted")
+	})
+	c.told(t, web, "NoServingNode")
+	says(sessions[0], v1beta1.SessionEstablished, "")
+	until(t, c, web, "announced by one node", announced)
 	tells("1/2", "NotEstablished", "node session-b: connection refused")
 	readiness(nodes[0], corev1.ConditionUnknown)
 	tells("0/2", "NotEstablished", "node session-a: not ready")

@@ -36,6 +36,7 @@ type decision struct {
 	cooling map[netip.Addr]ledger.Entry // of that, what rests
 
 	orphaned  time.Time                    // when the next BGPSession is to be deleted; zero for never
+	outage    time.Time                    // when the next BGPSession has been down for so long that Services are told; zero for never
 	contested map[problem.Object]time.Time // until when the status of a Service counts as contested
 	straying  int                          // Services with keys that mean nothing
 }
@@ -93,7 +94,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	d.roll.look(s.cluster, d.outcome.Assigned, services)
 	d.book = d.roll.next(d.book, now)
 	d.cooling = maps.Collect(d.book.Resting())
-	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, d.checker.Check(s.cluster, d.outcome.Occupied), pools.unwritten(stored.Faults()), d.contests(), slices.Collect(maps.Values(s.strays)))
+	d.problems = slices.Concat(d.outcome.Problems, s.cluster.Problems, d.checker.Check(s.cluster, d.outcome.Occupied, now), pools.unwritten(stored.Faults()), d.contests(), slices.Collect(maps.Values(s.strays)))
 	problem.Sort(d.problems)
 	d.straying = d.countStrays(s)
 
@@ -118,7 +119,7 @@ func decide(s *snapshot, last *decision, stored record, classes view.Classes, no
 	for name, p := range s.bgpPeers {
 		w.peer(p, counts[name])
 	}
-	d.orphaned = w.orphans(s)
+	d.orphaned, d.outage = w.orphans(s), verify.NextOutage(s.cluster, now)
 	return d
 }
 
@@ -134,14 +135,16 @@ func unmet(problems []problem.Problem) map[problem.Object]bool {
 }
 
 // due is when time alone changes the decision: an address has cooled down, a BGPSession
-// has been an orphan for long enough, or a contest is over. The zero time for never.
+// has been an orphan or down for long enough, or a contest is over. The zero time for never.
 func (d *decision) due() time.Time {
-	first := d.orphaned
+	var first time.Time
 	sooner := func(at time.Time) {
-		if first.IsZero() || at.Before(first) {
+		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}
+	sooner(d.orphaned)
+	sooner(d.outage)
 	for _, r := range d.cooling {
 		sooner(r.Until)
 	}

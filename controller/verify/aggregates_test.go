@@ -5,7 +5,6 @@ import (
 
 	"go4.org/netipx"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -45,5 +44,5 @@ func TestAggregatesThatAPoolDoesNotHold(t *testing.T) {
 		message("aggregationLength", "ends-early", "198.51.101.0/24"),
 		message("aggregationLengthV6", "six", "2001:db8:1::/64"),
 	}
-	isAdvice(t, new(verify.Checker).Check(c, view.Occupied{}), want)
+	isAdvice(t, check(c), want)
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
@@ -15,7 +16,7 @@ import (
 
 // redraw changes something that is no Service, at times.
 func redraw(t *rapid.T, c *view.Cluster) {
-	switch rapid.IntRange(0, 11).Draw(t, "what else") {
+	switch rapid.IntRange(0, 13).Draw(t, "what else") {
 	case 0:
 		c.Nodes = map[string]*view.Node{"n1": c.Nodes["n1"], "n2": {Name: "n2", Excluded: rapid.Bool().Draw(t, "excluded")}}
 	case 1:
@@ -33,6 +34,14 @@ func redraw(t *rapid.T, c *view.Cluster) {
 		delete(c.L2Advertisements, "all")
 	case 5:
 		c.Pools = map[string]*view.Pool{"lan": {Name: "lan", Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.PrefixFrom(netip.MustParseAddr("192.0.2.0"), 31))}}}
+	case 6:
+		c.BGPAdvertisements = rapid.SampledFrom([]map[string]*view.BGPAdvertisement{nil, {"all": {Name: "all"}}}).Draw(t, "over BGP")
+		c.BGPPeers = map[string]*view.BGPPeer{"tor": peer("tor", "192.0.2.129", 179)}
+	case 7:
+		c.BGPSessions = map[string]*view.BGPSession{}
+		for _, node := range []string{"n1", "n2"} {
+			c.BGPSessions[node] = &view.BGPSession{Node: node, Peer: "tor", Established: rapid.Bool().Draw(t, node+" is up"), Changed: time.Unix(1, 0)}
+		}
 	default:
 	}
 }
@@ -82,7 +91,7 @@ func TestACheckerDependsOnTheLastSnapshotAlone(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(t, "missed") == 0 {
 				continue
 			}
-			if d := cmp.Diff(new(verify.Checker).Check(c, view.Occupied{}), checker.Check(c, view.Occupied{})); d != "" {
+			if d := cmp.Diff(check(c), checker.Check(c, view.Occupied{}, ages)); d != "" {
 				t.Fatalf("(-from nothing +checker):\n%s", d)
 			}
 		}

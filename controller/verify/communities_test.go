@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -37,7 +36,7 @@ func TestCommunities(t *testing.T) {
 			Message: `spec.communities: the name "a" is that of Community "older", which is older and has another value for it, which is used: remove one of the two`,
 		},
 	}
-	if diff := cmp.Diff(want, new(verify.Checker).Check(c, view.Occupied{})); diff != "" {
+	if diff := cmp.Diff(want, check(c)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"go4.org/netipx"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -72,7 +71,7 @@ func TestCommunitiesThatAddUpToTooMany(t *testing.T) {
 			if test.change != nil {
 				test.change(c)
 			}
-			isAdvice(t, new(verify.Checker).Check(c, view.Occupied{}), test.want)
+			isAdvice(t, check(c), test.want)
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -71,7 +70,7 @@ func TestGuestsAreTold(t *testing.T) {
 				test.change(c, host, guest)
 			}
 			var got []string
-			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
+			for _, p := range check(c) {
 				got = append(got, p.String())
 				if p.Advisory != test.advice {
 					t.Errorf("%s is advice: %t", p, p.Advisory)

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ type way struct {
 	services []view.Selector
 	nodes    []string // sorted
 	unable   []bool   // the chosen nodes, where none of them may announce
+	down     silence  // of the chosen nodes
 	whatever bool     // also what no endpoint serves
 }
 
@@ -34,7 +36,8 @@ func (r *reach) ways() []way {
 	var all []way
 	add := func(w way, chosen []bool) {
 		if slices.Contains(chosen, true) {
-			if w.nodes = r.able(chosen); len(w.nodes) == 0 {
+			w.nodes = slices.DeleteFunc(r.able(chosen), func(node string) bool { return w.down[node] != nil })
+			if len(w.nodes) == 0 {
 				w.unable = chosen
 			}
 			all = append(all, w)
@@ -44,7 +47,7 @@ func (r *reach) ways() []way {
 		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors}, r.chosen(ad.NodeSelectors))
 	}
 	for _, ad := range r.inUse {
-		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors, whatever: ad.WithoutEndpoints}, r.from(ad))
+		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors, whatever: ad.WithoutEndpoints, down: r.silent(ad)}, r.from(ad))
 	}
 	slices.SortFunc(all, func(a, b way) int { return strings.Compare(a.object.String(), b.object.String()) })
 	return all
@@ -137,7 +140,7 @@ func unannounced(r *reach, s *view.Service, vip netip.Addr, ways []way) (told bo
 		if !slices.ContainsFunc(ways, func(w way) bool { return w.unable[i] }) {
 			continue
 		}
-		why := whyUnable(r.cluster, node)
+		why := cmp.Or(whyUnable(r.cluster, node), silentTowards(ways, node.Name))
 		if names[why] == nil {
 			whys = append(whys, why)
 		}
@@ -170,12 +173,15 @@ func unserved(r *reach, s *view.Service, vip netip.Addr, endpoints []view.Endpoi
 		}
 	}
 	named := slices.DeleteFunc(slices.Clone(serving), func(node string) bool { return node == "" })
+	at := slices.IndexFunc(named, func(node string) bool { return silentTowards(ways, node) != "" })
 	where := "are on " + problem.List(named, " ") + ", which no advertisement of the address chooses"
 	switch {
 	case len(named) == 0:
 		where = "name no node"
 	case excluded:
 		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler, without network, or without a speaker (the chart's speaker.nodeSelector)"
+	case at >= 0:
+		where = "are on " + problem.List(named, " ") + ", where " + silentTowards(ways, named[at])
 	}
 	r.add(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+
@@ -202,9 +208,13 @@ func unservedTogether(r *reach, s *view.Service, sharers []*view.Service, vip ne
 	}) {
 		return false
 	}
+	why := "which no advertisement of the address chooses"
+	if at := slices.IndexFunc(common, func(node string) bool { return silentTowards(ways, node) != "" }); at >= 0 {
+		why = "where " + silentTowards(ways, common[at])
+	}
 	r.add(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints of all Services that share it announce it, and these are on %s, "+
-			"which no advertisement of the address chooses; run the pods on nodes that announce, or set the policy Cluster", vip, problem.List(common, " "))
+			"%s; run the pods on nodes that announce, or set the policy Cluster", vip, problem.List(common, " "), why)
 	return true
 }
 

@@ -3,6 +3,7 @@ package verify_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
@@ -36,7 +37,20 @@ func TestAnnouncedByNobody(t *testing.T) {
 		unableOut = "; or have an advertisement choose other nodes"
 		others    = "Service/shop/web: ServiceNotSelected: 192.0.2.1 is announced by nobody: of the advertisements that cover its IPAddressPool none chooses the Service by spec.serviceSelectors: "
 		relabel   = "; label the Service, or correct the selectors"
+		down      = "no BGP session is established: see the condition Established of BGPPeer "
 	)
+	now := time.Now()
+	overBGP := func(c *view.Cluster, down ...*view.BGPSession) {
+		c.L2Advertisements, c.BGPAdvertisements = nil, map[string]*view.BGPAdvertisement{"all": {Name: "all"}}
+		c.BGPSessions = map[string]*view.BGPSession{}
+		for _, s := range down {
+			s.Changed = now.Add(-time.Minute)
+			c.BGPSessions[s.Node+s.Peer] = s
+		}
+	}
+	all := func() []*view.BGPSession {
+		return []*view.BGPSession{{Node: "n1", Peer: "first"}, {Node: "n1", Peer: "anywhere"}, {Node: "n2", Peer: "anywhere"}, {Node: "n3", Peer: "anywhere"}}
+	}
 	for name, test := range map[string]struct {
 		change func(c *view.Cluster, s *view.Service, l2 *view.L2Advertisement)
 		want   string
@@ -86,6 +100,44 @@ func TestAnnouncedByNobody(t *testing.T) {
 				s.ExternalLocal, c.Nodes["n1"].Excluded = false, true
 				c.BGPAdvertisements = map[string]*view.BGPAdvertisement{"all": {Name: "all"}}
 			},
+		},
+		"policy Cluster, and all BGP sessions are down": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal, c.Nodes["n3"].Excluded = false, true
+				overBGP(c, all()...)
+			},
+			want: unable + "n1: " + down + "anywhere first; n2: " + down + "anywhere; n3: excluded from load balancers: " + labelOff + unableOut,
+		},
+		"policy Cluster, all are down, and layer 2 announces": {
+			change: func(c *view.Cluster, s *view.Service, l2 *view.L2Advertisement) {
+				s.ExternalLocal = false
+				overBGP(c, all()...)
+				c.L2Advertisements = map[string]*view.L2Advertisement{"lan": l2}
+			},
+		},
+		"policy Cluster, and all but one are down": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal = false
+				overBGP(c, all()...)
+				c.BGPSessions["n1first"].Established = true
+			},
+		},
+		"policy Cluster, and of one nothing is known": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal = false
+				overBGP(c, all()[1:]...)
+			},
+		},
+		"policy Cluster, and one has been down for a moment": {
+			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {
+				s.ExternalLocal = false
+				overBGP(c, all()...)
+				c.BGPSessions["n1first"].Changed = now.Add(-9 * time.Second)
+			},
+		},
+		"those of the only node with endpoints are down": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { overBGP(c, all()[:2]...) },
+			want:   elsewhere + "are on n1, where " + down + "anywhere first" + wayOut,
 		},
 		"policy Cluster, and no speaker says anything yet": {
 			change: func(_ *view.Cluster, s *view.Service, _ *view.L2Advertisement) { s.ExternalLocal = false },
@@ -183,7 +235,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 			c.BGPPeers["anywhere"] = peer("anywhere", "192.0.2.3", 179)
 			test.change(c, s, l2)
 			var got []string
-			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
+			for _, p := range new(verify.Checker).Check(c, view.Occupied{}, now) {
 				if p.Object.Kind != "BGPPeer" { // of which not all are announced to
 					got = append(got, p.String())
 				}

@@ -54,5 +54,5 @@ func TestPoolsWithAddressesInUse(t *testing.T) {
 		"IPAddressPool/wide: AddressesInUse: spec.addresses has 131072 addresses of 10.244.0.0/15, " + pods + "10.244.0.0/15 out",
 	}
 	pools := c.PoolsByAge()
-	isAdvice(t, new(verify.Checker).Check(c, c.Occupied(func(a netip.Addr) *view.Pool { return view.PoolOf(pools, a) }, c.UsedRanges())), want)
+	isAdvice(t, new(verify.Checker).Check(c, c.Occupied(func(a netip.Addr) *view.Pool { return view.PoolOf(pools, a) }, c.UsedRanges()), ages), want)
 }

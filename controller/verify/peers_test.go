@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -59,7 +58,7 @@ func TestPeersOfOneRouter(t *testing.T) {
 // told are the problems of a cluster.
 func told(c *view.Cluster) []string {
 	var found []string
-	for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
+	for _, p := range check(c) {
 		found = append(found, p.String())
 	}
 	return found

@@ -22,6 +22,7 @@ type reach struct {
 	// name some that no Community has: these are unknown, by advertisement.
 	inUse   []*view.BGPAdvertisement
 	unknown map[string][]string
+	down    map[pair]bool // sessions; Check has them
 	// sharing are the Services that share an address, and guests those among them of other namespaces than
 	// that for which nodes announce it. Check has them.
 	sharing, guests map[netip.Addr][]*view.Service

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -85,7 +84,7 @@ func TestSharedAndAnnouncedByNobody(t *testing.T) {
 			}
 			test.change(c, dns, web)
 			var got []string
-			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
+			for _, p := range check(c) {
 				got = append(got, p.String())
 			}
 			if d := cmp.Diff(test.want, got); d != "" {

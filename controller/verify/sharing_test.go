@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/view"
 )
 
@@ -72,7 +71,7 @@ func TestSharedWithoutACommonNode(t *testing.T) {
 				test.change(c)
 			}
 			var got []string
-			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
+			for _, p := range check(c) {
 				if got = append(got, p.String()); p.Advisory {
 					t.Errorf("%s leaves %s as if it had what it needs", p.Reason, p.Object)
 				}

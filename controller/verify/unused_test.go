@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"fairlead.dev/fairlead/controller/verify"
 	"fairlead.dev/fairlead/internal/addr"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -134,7 +133,7 @@ func TestWhatHasNoEffectIsTold(t *testing.T) {
 				t.Errorf("problems\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(test.want, "\n\t"))
 			}
 			c.Nodes = nil // of which nobody can be missed
-			for _, p := range new(verify.Checker).Check(c, view.Occupied{}) {
+			for _, p := range check(c) {
 				if !p.Advisory {
 					t.Errorf("without nodes: %v", p)
 				}

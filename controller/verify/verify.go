@@ -5,6 +5,8 @@
 package verify
 
 import (
+	"time"
+
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/view"
 )
@@ -35,10 +37,11 @@ const (
 
 // Check returns such problems of all objects of the snapshot, sorted. The correct names in an
 // advertisement stay in use beside the wrong ones. used are the addresses of pools that the
-// cluster itself uses, and what for.
-func (k *Checker) Check(c *view.Cluster, used view.Occupied) []problem.Problem {
+// cluster itself uses, and what for. A session that is down is told after a while: see NextOutage.
+func (k *Checker) Check(c *view.Cluster, used view.Occupied, now time.Time) []problem.Problem {
 	k.follow(c)
 	r := newReach(c)
+	r.down = downFor(c, now)
 	r.sharing, r.guests = k.sharers(c)
 	for _, ad := range c.L2Advertisements {
 		object := ad.Object()

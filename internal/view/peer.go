@@ -82,5 +82,6 @@ func (p *BFDProfile) Object() problem.Object {
 type BGPSession struct {
 	Node, Peer  string
 	Established bool
-	LastError   string // why it is not; of one that is, nothing
+	Changed     time.Time // when it last came up, went down or was configured; zero while its node has not said so
+	LastError   string    // why it is not; of one that is, nothing
 }

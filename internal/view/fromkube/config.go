@@ -263,7 +263,7 @@ func password(name string, s *corev1.Secret, there bool) (found view.Secret, rea
 
 // BGPSession reads a BGPSession.
 func BGPSession(s *v1beta1.BGPSession) *view.BGPSession {
-	v := &view.BGPSession{Node: s.Spec.Node, Peer: s.Spec.Peer, Established: s.Status.State == v1beta1.SessionEstablished}
+	v := &view.BGPSession{Node: s.Spec.Node, Peer: s.Spec.Peer, Established: s.Status.State == v1beta1.SessionEstablished, Changed: s.Status.Since.Time}
 	if !v.Established {
 		v.LastError = s.Status.LastError
 	}
