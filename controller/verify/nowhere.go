@@ -47,7 +47,8 @@ func (r *reach) ways() []way {
 		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors}, r.chosen(ad.NodeSelectors))
 	}
 	for _, ad := range r.inUse {
-		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors, whatever: ad.WithoutEndpoints, down: r.silent(ad)}, r.from(ad))
+		chosen, down := r.from(ad)
+		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors, whatever: ad.WithoutEndpoints, down: down}, chosen)
 	}
 	slices.SortFunc(all, func(a, b way) int { return strings.Compare(a.object.String(), b.object.String()) })
 	return all
@@ -173,15 +174,15 @@ func unserved(r *reach, s *view.Service, vip netip.Addr, endpoints []view.Endpoi
 		}
 	}
 	named := slices.DeleteFunc(slices.Clone(serving), func(node string) bool { return node == "" })
-	at := slices.IndexFunc(named, func(node string) bool { return silentTowards(ways, node) != "" })
+	silent := silentTowards(ways, named...)
 	where := "are on " + problem.List(named, " ") + ", which no advertisement of the address chooses"
 	switch {
 	case len(named) == 0:
 		where = "name no node"
 	case excluded:
 		where = "are on " + problem.List(named, " ") + ", which may announce nothing: excluded from load balancers, out of service, about to be deleted by an autoscaler, without network, or without a speaker (the chart's speaker.nodeSelector)"
-	case at >= 0:
-		where = "are on " + problem.List(named, " ") + ", where " + silentTowards(ways, named[at])
+	case silent != "":
+		where = "are on " + problem.List(named, " ") + ", where " + silent
 	}
 	r.add(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints announce it, and its endpoints %s; "+
@@ -209,8 +210,8 @@ func unservedTogether(r *reach, s *view.Service, sharers []*view.Service, vip ne
 		return false
 	}
 	why := "which no advertisement of the address chooses"
-	if at := slices.IndexFunc(common, func(node string) bool { return silentTowards(ways, node) != "" }); at >= 0 {
-		why = "where " + silentTowards(ways, common[at])
+	if silent := silentTowards(ways, common...); silent != "" {
+		why = "where " + silent
 	}
 	r.add(s.Object(), ReasonNoServingNode,
 		"%s is announced by nobody: under externalTrafficPolicy Local only nodes with endpoints of all Services that share it announce it, and these are on %s, "+

@@ -76,15 +76,31 @@ func (r *reach) of(ad *view.BGPAdvertisement) []*view.BGPPeer {
 	return peers
 }
 
-// from tells of each of the nodes whether the advertisement announces to some peer from there.
-func (r *reach) from(ad *view.BGPAdvertisement) []bool {
-	chosen, from := r.chosen(ad.NodeSelectors), make([]bool, len(r.nodes))
-	for i, p := range r.peers {
-		for at := range from {
-			from[at] = from[at] || chosen[at] && r.at[i][at] && ad.IsFor(p.Name)
+// from tells of each of the nodes whether the advertisement announces to some peer from there, and from which of these it
+// reaches none. A session of which its node tells nothing may be established.
+func (r *reach) from(ad *view.BGPAdvertisement) ([]bool, silence) {
+	from, silent := r.chosen(ad.NodeSelectors), silence{}
+	for at, chosen := range from {
+		if !chosen {
+			continue
+		}
+		node, speaks := r.nodes[at].Name, false
+		var down []string
+		for i, p := range r.peers {
+			switch {
+			case !r.at[i][at] || !ad.IsFor(p.Name):
+			case r.down[pair{node, p.Name}]:
+				down = append(down, p.Name)
+			default:
+				speaks = true
+			}
+		}
+		from[at] = speaks || len(down) > 0
+		if !speaks && len(down) > 0 {
+			silent[node] = down
 		}
 	}
-	return from
+	return from, silent
 }
 
 // able are those of the chosen nodes that may announce at all, sorted.

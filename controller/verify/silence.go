@@ -12,57 +12,29 @@ import (
 // takes longer is told by the BGPPeer alone, not by each Service.
 const outage = 10 * time.Second
 
-// silence are by node the BGPPeers that it has to announce to, where none of its sessions with them is established.
+// silence are by node the BGPPeers that it has to announce to, where all of its sessions with them are down.
 type silence map[string][]string
 
-// silent finds the nodes from which an advertisement reaches no router. A session of which its node tells nothing may
-// be established.
-func (r *reach) silent(ad *view.BGPAdvertisement) silence {
-	if len(r.down) == 0 {
-		return nil
-	}
-	var found silence
-	for at, chosen := range r.chosen(ad.NodeSelectors) {
-		if !chosen {
-			continue
-		}
+// silentTowards says which routers the first of the nodes that has such ways does not reach by them, "" if none has.
+func silentTowards(ways []way, nodes ...string) string {
+	for _, node := range nodes {
 		var peers []string
-		speaks := false
-		for i, p := range r.peers {
-			if r.at[i][at] && ad.IsFor(p.Name) {
-				peers = append(peers, p.Name)
-				speaks = speaks || !r.down[pair{r.nodes[at].Name, p.Name}]
-			}
+		for _, w := range ways {
+			peers = append(peers, w.down[node]...)
 		}
-		if len(peers) > 0 && !speaks {
-			if found == nil {
-				found = silence{}
-			}
+		if len(peers) > 0 {
 			slices.Sort(peers)
-			found[r.nodes[at].Name] = peers
+			return "no BGP session is established: see the condition Established of BGPPeer " + problem.List(slices.Compact(peers), " ")
 		}
 	}
-	return found
-}
-
-// silentTowards says which routers a node does not reach by one of the ways, "" if it has no such way.
-func silentTowards(ways []way, node string) string {
-	var peers []string
-	for _, w := range ways {
-		peers = append(peers, w.down[node]...)
-	}
-	if len(peers) == 0 {
-		return ""
-	}
-	slices.Sort(peers)
-	return "no BGP session is established: see the condition Established of BGPPeer " + problem.List(slices.Compact(peers), " ")
+	return ""
 }
 
 // downFor are the sessions that have been down for an outage.
 func downFor(c *view.Cluster, now time.Time) map[pair]bool {
 	down := map[pair]bool{}
 	for _, s := range c.BGPSessions {
-		if !s.Established && !s.Changed.IsZero() && now.Sub(s.Changed) >= outage {
+		if at := outageOf(s); !at.IsZero() && !at.After(now) {
 			down[pair{s.Node, s.Peer}] = true
 		}
 	}
@@ -72,12 +44,18 @@ func downFor(c *view.Cluster, now time.Time) map[pair]bool {
 // NextOutage returns when the next session has been down for so long that Services are told of it; the zero time for never.
 func NextOutage(c *view.Cluster, now time.Time) (next time.Time) {
 	for _, s := range c.BGPSessions {
-		if s.Established || s.Changed.IsZero() {
-			continue
-		}
-		if at := s.Changed.Add(outage); at.After(now) && (next.IsZero() || at.Before(next)) {
+		if at := outageOf(s); at.After(now) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
 	return next
+}
+
+// outageOf is when a session has been down for an outage, past or to come; the zero time for one that is established, or
+// of which its node tells nothing.
+func outageOf(s *view.BGPSession) time.Time {
+	if s.Established || s.Changed.IsZero() {
+		return time.Time{}
+	}
+	return s.Changed.Add(outage)
 }
