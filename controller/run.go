@@ -29,6 +29,7 @@ import (
 	"fairlead.dev/fairlead/controller/passwords"
 	"fairlead.dev/fairlead/controller/reconcile"
 	"fairlead.dev/fairlead/controller/uninstall"
+	"fairlead.dev/fairlead/internal/apiservers"
 	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve/secure"
@@ -59,7 +60,7 @@ type options struct {
 func control(ctx context.Context, cluster *rest.Config, o options, registry prometheus.Registerer, logger *slog.Logger) error {
 	fence := leasefence.New(o.lease)
 	served := o.metrics.ForManager(cluster, logger) // the fence would stop the reviews of a replica that does not lead
-	cluster = relist.AfterRestore(cluster)
+	cluster = apiservers.AskAgain(relist.AfterRestore(cluster), logger)
 	if o.leaderElect {
 		cluster = fence.Guard(cluster)
 	}

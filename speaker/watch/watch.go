@@ -33,6 +33,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/apihint"
+	"fairlead.dev/fairlead/internal/apiservers"
 	"fairlead.dev/fairlead/internal/problem"
 	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/signal"
@@ -102,7 +103,7 @@ func New(config Config) *Watch {
 	if config.OwnIn == 0 {
 		config.OwnIn = ownIn
 	}
-	config.REST = relist.AfterRestore(config.REST)
+	config.REST = apiservers.AskAgain(relist.AfterRestore(config.REST), config.Log)
 	w := &Watch{config: config, objects: newObjects(config.Node), changed: make(chan struct{}, 1), naming: make(chan struct{}, 1)}
 	o := &w.objects
 	w.kinds = []*kind{
