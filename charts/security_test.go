@@ -191,6 +191,7 @@ var permissions = map[string][]string{
 		"discovery.k8s.io endpointslices: list,watch",
 		"events.k8s.io events: create,patch",
 		"fairlead.dev bfdprofiles,bgpadvertisements,bgppeers,bgpsessions,communities,ipaddresspools,ipreservations,l2advertisements: list,watch",
+		"fairlead.dev l2addresses: list,watch",
 		"fairlead.dev nodeforwardings: list,watch",
 		"fairlead.dev bgpsessions: delete",
 		"fairlead.dev ipaddresspools,ipreservations: get",

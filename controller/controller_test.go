@@ -63,6 +63,7 @@ func TestController(t *testing.T) {
 		{"leaves other classes alone", testClass},
 		{"says what is wrong with advertisements and peers", testReferences},
 		{"counts the sessions of peers", testSessions},
+		{"says that another machine has an address", testTaken},
 		{"lets speakers read the passwords of peers, and nothing else", testPasswords},
 		{"keeps the key of the hellos", testHelloKey},
 		{"makes a key where the Secret has none", testHelloKeyLost},

@@ -137,7 +137,7 @@ func (c *cluster) grant(t *testing.T) {
 		rule("discovery.k8s.io", read, "endpointslices"),
 		rule("networking.k8s.io", read, "servicecidrs"),
 		rule("", patch, "services/status"),
-		rule(v1beta1.GroupName, read, "ipaddresspools", "ipreservations", "l2advertisements", "bgpadvertisements", "bgppeers", "bfdprofiles", "bgpsessions", "communities", "nodeforwardings"),
+		rule(v1beta1.GroupName, read, "ipaddresspools", "ipreservations", "l2advertisements", "bgpadvertisements", "bgppeers", "bfdprofiles", "bgpsessions", "communities", "nodeforwardings", "l2addresses"),
 		rule(v1beta1.GroupName, []string{"delete"}, "bgpsessions"),
 		rule(v1beta1.GroupName, patch, "ipaddresspools/status", "ipreservations/status", "l2advertisements/status", "bgpadvertisements/status", "bgppeers/status", "bfdprofiles/status", "communities/status"),
 		rule(eventsv1.GroupName, tell, "events"),

@@ -37,6 +37,7 @@ type objects struct {
 	services       map[view.Ref]*corev1.Service
 	bookings       bookings
 	bgpSessions    map[string]*v1beta1.BGPSession
+	withheld       map[string]*v1beta1.L2Address // for which no node answers
 	nodes          map[string]*view.Node
 	namespaces     map[string]map[string]string // their labels
 	// clusterIPs and externalIPs are those of the Services that are not relevant.
@@ -53,7 +54,7 @@ type objects struct {
 	others   bool                  // something else
 	places   bool                  // of that, nodes, namespaces, ranges or what else has addresses
 	prefixes bool                  // of that, podCIDRs or networks of nodes
-	sessions bool                  // BGPSessions, on which no address depends
+	sessions bool                  // BGPSessions and L2Addresses, on which no address depends
 	lent     *snapshot
 }
 
@@ -63,7 +64,7 @@ func newObjects(requests fromkube.Requests, read fromkube.Nodes, own Own) *objec
 		Config: mirror.NewConfig(), endpointSlices: mirror.NewSlices(),
 		views: map[view.Ref]*view.Service{}, services: map[view.Ref]*corev1.Service{},
 		bookings:    newBookings(),
-		bgpSessions: map[string]*v1beta1.BGPSession{}, nodes: map[string]*view.Node{},
+		bgpSessions: map[string]*v1beta1.BGPSession{}, withheld: map[string]*v1beta1.L2Address{}, nodes: map[string]*view.Node{},
 		namespaces: map[string]map[string]string{}, clusterIPs: map[view.Ref][]netip.Addr{},
 		strays:      map[problem.Object]problem.Problem{},
 		straying:    map[view.Ref]struct{}{},
@@ -147,6 +148,11 @@ func (o *objects) snapshot() *snapshot {
 		c.BGPSessions = make(map[string]*view.BGPSession, len(o.bgpSessions))
 		for name, session := range o.bgpSessions {
 			c.BGPSessions[name] = fromkube.BGPSession(session)
+		}
+		c.Withheld = make(map[netip.Addr]string, len(o.withheld))
+		for _, a := range o.withheld {
+			address, why := fromkube.Withheld(a)
+			c.Withheld[address] = why
 		}
 	}
 	o.touched, o.others, o.places, o.sessions = map[view.Ref]struct{}{}, false, false, false
@@ -240,6 +246,21 @@ func (o *objects) setBGPSession(key client.ObjectKey, s *v1beta1.BGPSession) boo
 	}
 	o.bgpSessions[key.Name] = s
 	return before == nil || *fromkube.BGPSession(before) != *fromkube.BGPSession(s)
+}
+
+// setL2Address keeps those for which no node answers. Which node answers for the others does not matter here.
+func (o *objects) setL2Address(key client.ObjectKey, a *v1beta1.L2Address) bool {
+	before := o.withheld[key.Name]
+	delete(o.withheld, key.Name)
+	if a != nil {
+		if address, _ := fromkube.Withheld(a); address.IsValid() {
+			o.withheld[key.Name] = a
+		}
+	}
+	now := o.withheld[key.Name]
+	matters := (before == nil) != (now == nil) || now != nil && now.Status.Conditions[0].Message != before.Status.Conditions[0].Message
+	o.sessions = o.sessions || matters
+	return matters
 }
 
 func (o *objects) setSecret(key client.ObjectKey, s *corev1.Secret) bool {

@@ -34,6 +34,7 @@ func CacheOptions(namespace, role string) cache.Options {
 			&discoveryv1.EndpointSlice{}: {Transform: slim},
 			&corev1.Node{}:               {Transform: whereabouts},
 			&v1beta1.NodeForwarding{}:    {Transform: networks},
+			&v1beta1.L2Address{}:         {Transform: answering},
 		},
 	}
 }
@@ -77,6 +78,19 @@ func networks(object any) (any, error) {
 	return object, nil
 }
 
+// answering keeps of an L2Address whether a node answers for it.
+func answering(object any) (any, error) {
+	if a, ok := object.(*v1beta1.L2Address); ok {
+		a.ManagedFields, a.Labels, a.Annotations, a.OwnerReferences = nil, nil, nil, nil
+		var kept []metav1.Condition
+		if c := meta.FindStatusCondition(a.Status.Conditions, v1beta1.ConditionAnswering); c != nil && c.Status == metav1.ConditionFalse {
+			kept = []metav1.Condition{*c}
+		}
+		a.Status = v1beta1.L2AddressStatus{Conditions: kept}
+	}
+	return object, nil
+}
+
 // watchAll lets the informers tell the mirror of every change. The result says
 // when it has been told of everything that was there at the beginning.
 func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]toolscache.DoneChecker, error) {
@@ -93,6 +107,7 @@ func watchAll(ctx context.Context, informers cache.Informers, o *objects) ([]too
 		watched(ctx, informers, o, &v1beta1.BFDProfile{}, keyed(o, "BFDProfile", named(o, &o.BFDProfiles))),
 		watched(ctx, informers, o, &v1beta1.Community{}, keyed(o, "Community", named(o, &o.Communities))),
 		watched(ctx, informers, o, &v1beta1.BGPSession{}, o.setBGPSession),
+		watched(ctx, informers, o, &v1beta1.L2Address{}, o.setL2Address),
 		watched(ctx, informers, o, &corev1.Secret{}, o.setSecret),
 		watched(ctx, informers, o, &discoveryv1.EndpointSlice{}, o.setSlice),
 		watched(ctx, informers, o, &corev1.Node{}, keyed(o, "Node", o.setNode)),

@@ -29,9 +29,10 @@ type scenery struct {
 	nodes    map[string]*view.Node
 	speakers map[string]view.Speaker
 	shared   map[netip.Addr][]*view.Service
+	withheld map[netip.Addr]string
 }
 
-// same reports whether all but the shared addresses are.
+// same reports whether all but the shared and the withheld addresses are.
 func (s *scenery) same(o *scenery) bool {
 	return slices.Equal(s.pools, o.pools) && maps.Equal(s.nodes, o.nodes) && maps.Equal(s.speakers, o.speakers) && reflect.DeepEqual(s.ways, o.ways)
 }
@@ -101,6 +102,13 @@ func (k *Checker) rejudge(c *view.Cluster, now scenery) map[view.Ref]*view.Servi
 	}
 	for _, shared := range []map[netip.Addr][]*view.Service{before.shared, now.shared} {
 		for vip := range shared {
+			for _, ref := range k.on[vip] {
+				look(ref)
+			}
+		}
+	}
+	for _, withheld := range []map[netip.Addr]string{before.withheld, now.withheld} {
+		for vip := range withheld {
 			for _, ref := range k.on[vip] {
 				look(ref)
 			}

@@ -16,7 +16,7 @@ import (
 
 // redraw changes something that is no Service, at times.
 func redraw(t *rapid.T, c *view.Cluster) {
-	switch rapid.IntRange(0, 13).Draw(t, "what else") {
+	switch rapid.IntRange(0, 15).Draw(t, "what else") {
 	case 0:
 		c.Nodes = map[string]*view.Node{"n1": c.Nodes["n1"], "n2": {Name: "n2", Excluded: rapid.Bool().Draw(t, "excluded")}}
 	case 1:
@@ -42,6 +42,9 @@ func redraw(t *rapid.T, c *view.Cluster) {
 		for _, node := range []string{"n1", "n2"} {
 			c.BGPSessions[node] = &view.BGPSession{Node: node, Peer: "tor", Established: rapid.Bool().Draw(t, node+" is up"), Changed: time.Unix(1, 0)}
 		}
+	case 8:
+		vip := netip.MustParseAddr("192.0.2.1")
+		c.Withheld = rapid.SampledFrom([]map[netip.Addr]string{nil, {vip: "taken"}, {vip: "taken by another"}, {vip.Next(): "taken"}}).Draw(t, "withheld")
 	default:
 	}
 }

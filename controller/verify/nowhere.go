@@ -18,6 +18,8 @@ const (
 	ReasonServiceNotSelected = "ServiceNotSelected"
 	// ReasonNoServingNode: no node that the advertisements choose may announce, or under policy Local none that has endpoints.
 	ReasonNoServingNode = "NoServingNode"
+	// ReasonAddressTaken: no node answers for an address on the local network, since another machine has it.
+	ReasonAddressTaken = "AddressTaken"
 )
 
 // way is an advertisement, and from where what it is for can be announced.
@@ -28,6 +30,7 @@ type way struct {
 	nodes    []string // sorted
 	unable   []bool   // the chosen nodes, where none of them may announce
 	down     silence  // of the chosen nodes
+	routes   bool     // over BGP
 	whatever bool     // also what no endpoint serves
 }
 
@@ -48,7 +51,7 @@ func (r *reach) ways() []way {
 	}
 	for _, ad := range r.inUse {
 		chosen, down := r.from(ad)
-		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors, whatever: ad.WithoutEndpoints, down: down}, chosen)
+		add(way{object: ad.Object(), pools: ad.Pools, services: ad.ServiceSelectors, routes: true, whatever: ad.WithoutEndpoints, down: down}, chosen)
 	}
 	slices.SortFunc(all, func(a, b way) int { return strings.Compare(a.object.String(), b.object.String()) })
 	return all
@@ -73,7 +76,7 @@ func (k *Checker) nowhere(r *reach) {
 			}
 		}
 	}
-	for ref, s := range k.rejudge(r.cluster, scenery{ways, pools, r.cluster.Nodes, r.cluster.Speakers, r.sharing}) {
+	for ref, s := range k.rejudge(r.cluster, scenery{ways, pools, r.cluster.Nodes, r.cluster.Speakers, r.sharing, r.cluster.Withheld}) {
 		before := len(r.problems)
 		if choosy {
 			look(s, func(vip netip.Addr, covering []way) bool { return unchosen(r, s, r.sharing[vip], vip, covering) })
@@ -81,7 +84,7 @@ func (k *Checker) nowhere(r *reach) {
 		if endpoints := r.cluster.Endpoints.Of(ref); !s.ExternalLocal || len(endpoints) > 0 {
 			look(s, func(vip netip.Addr, covering []way) bool {
 				chosen := choosing(covering, s)
-				return unannounced(r, s, vip, chosen) ||
+				return unannounced(r, s, vip, chosen) || withheld(r, s, vip, chosen) ||
 					s.ExternalLocal && (unserved(r, s, vip, endpoints, chosen) || unservedTogether(r, s, r.sharing[vip], vip, covering))
 			})
 		}
@@ -152,6 +155,16 @@ func unannounced(r *reach, s *view.Service, vip netip.Addr, ways []way) (told bo
 	}
 	r.add(s.Object(), ReasonNoServingNode, "%s is announced by nobody: no node that its advertisements choose may announce: %s; "+
 		"or have an advertisement choose other nodes", vip, strings.Join(whys, "; "))
+	return true
+}
+
+// withheld tells of an address that another machine has, if nodes announce it on the local network alone.
+func withheld(r *reach, s *view.Service, vip netip.Addr, ways []way) (told bool) {
+	why := r.cluster.Withheld[vip]
+	if why == "" || len(ways) == 0 || slices.ContainsFunc(ways, func(w way) bool { return w.routes && w.unable == nil }) {
+		return false
+	}
+	r.add(s.Object(), ReasonAddressTaken, "%s is announced by nobody: %s", vip, why)
 	return true
 }
 

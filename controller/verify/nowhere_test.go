@@ -39,7 +39,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 		relabel   = "; label the Service, or correct the selectors"
 		down      = "no BGP session is established: see the condition Established of BGPPeer "
 	)
-	now := time.Now()
+	now, taken := time.Now(), map[netip.Addr]string{netip.MustParseAddr("192.0.2.1"): "node n1 does not answer"}
 	overBGP := func(c *view.Cluster, down ...*view.BGPSession) {
 		c.L2Advertisements, c.BGPAdvertisements = nil, map[string]*view.BGPAdvertisement{"all": {Name: "all"}}
 		c.BGPSessions = map[string]*view.BGPSession{}
@@ -61,6 +61,33 @@ func TestAnnouncedByNobody(t *testing.T) {
 		"endpoints on other nodes": {
 			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Endpoints = serving("n3", "n2") },
 			want:   elsewhere + "are on n2 n3, which no advertisement of the address chooses" + wayOut,
+		},
+		"an address that another machine has": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) { c.Withheld = taken },
+			want:   "Service/shop/web: AddressTaken: 192.0.2.1 is announced by nobody: node n1 does not answer",
+		},
+		"one that a router is told of as well": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
+				c.Withheld, c.BGPAdvertisements = taken, map[string]*view.BGPAdvertisement{"all": {Name: "all"}}
+			},
+		},
+		"one that a router would be told of": {
+			change: func(c *view.Cluster, _ *view.Service, l2 *view.L2Advertisement) {
+				l2Advertisements := c.L2Advertisements
+				overBGP(c, all()...)
+				c.Withheld, c.L2Advertisements = taken, l2Advertisements
+			},
+			want: "Service/shop/web: AddressTaken: 192.0.2.1 is announced by nobody: node n1 does not answer",
+		},
+		"an address that another machine has, of a Service without endpoints": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
+				c.Withheld, c.Endpoints = taken, view.Endpoints{}
+			},
+		},
+		"another address that another machine has": {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
+				c.Withheld = map[netip.Addr]string{netip.MustParseAddr("192.0.2.2"): "node n1 does not answer"}
+			},
 		},
 		"the same of policy Cluster": {
 			change: func(c *view.Cluster, s *view.Service, _ *view.L2Advertisement) {

@@ -63,6 +63,9 @@ type Cluster struct {
 	Communities       map[string]*Community
 	// BGPSessions are by the names of their objects. The controller's snapshot has them.
 	BGPSessions map[string]*BGPSession
+	// Withheld are addresses that no node answers for on the local network, since another machine has them, with the words of
+	// the node that would. The controller's snapshot has them.
+	Withheld map[netip.Addr]string
 	// Triggers says when the newest change of a Service's endpoints was caused, as by a
 	// pod that became ready, on the clock of the control plane. It holds changes of the
 	// last minutes only, and none of before this process began.

@@ -114,6 +114,20 @@ func ExternalIPs(s *corev1.Service) []netip.Addr {
 // Networks reads the networks that a node is on, and leaves out what is none.
 func Networks(f *v1beta1.NodeForwarding) []netip.Prefix { return prefixes(f.Status.Networks) }
 
+// Withheld reads which address no node answers for, and why; the zero address if one does, or may. No node writes one by
+// another name than that of its address.
+func Withheld(a *v1beta1.L2Address) (address netip.Addr, why string) {
+	c := meta.FindStatusCondition(a.Status.Conditions, v1beta1.ConditionAnswering)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return netip.Addr{}, ""
+	}
+	address, err := netip.ParseAddr(a.Spec.Address)
+	if err != nil || a.Name != v1beta1.L2AddressName(address) {
+		return netip.Addr{}, ""
+	}
+	return address, c.Message
+}
+
 // ServiceRanges reads the ranges that ClusterIPs are from.
 func ServiceRanges(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	var ranges []netip.Prefix
