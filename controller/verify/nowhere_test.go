@@ -72,7 +72,7 @@ func TestAnnouncedByNobody(t *testing.T) {
 			},
 		},
 		"one that a router would be told of": {
-			change: func(c *view.Cluster, _ *view.Service, l2 *view.L2Advertisement) {
+			change: func(c *view.Cluster, _ *view.Service, _ *view.L2Advertisement) {
 				l2Advertisements := c.L2Advertisements
 				overBGP(c, all()...)
 				c.Withheld, c.L2Advertisements = taken, l2Advertisements
