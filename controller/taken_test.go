@@ -14,8 +14,8 @@ import (
 	"fairlead.dev/fairlead/api/v1beta1"
 )
 
-// testTaken: a Service whose address no node answers for, since another machine has it, is not allocated for whoever waits
-// for that, until a node answers, and keeps its address.
+// testTaken: a Service whose address no node answers for, since another machine has it, keeps the address, and its condition
+// is False until a node answers.
 func testTaken(t *testing.T, c *cluster) {
 	c.start(t)
 	c.temporary(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "taken-a"}})

@@ -37,7 +37,7 @@ type objects struct {
 	services       map[view.Ref]*corev1.Service
 	bookings       bookings
 	bgpSessions    map[string]*v1beta1.BGPSession
-	withheld       map[string]*v1beta1.L2Address // for which no node answers
+	withheld       map[string]withheld // by the names of their L2Addresses
 	nodes          map[string]*view.Node
 	namespaces     map[string]map[string]string // their labels
 	// clusterIPs and externalIPs are those of the Services that are not relevant.
@@ -64,7 +64,7 @@ func newObjects(requests fromkube.Requests, read fromkube.Nodes, own Own) *objec
 		Config: mirror.NewConfig(), endpointSlices: mirror.NewSlices(),
 		views: map[view.Ref]*view.Service{}, services: map[view.Ref]*corev1.Service{},
 		bookings:    newBookings(),
-		bgpSessions: map[string]*v1beta1.BGPSession{}, withheld: map[string]*v1beta1.L2Address{}, nodes: map[string]*view.Node{},
+		bgpSessions: map[string]*v1beta1.BGPSession{}, withheld: map[string]withheld{}, nodes: map[string]*view.Node{},
 		namespaces: map[string]map[string]string{}, clusterIPs: map[view.Ref][]netip.Addr{},
 		strays:      map[problem.Object]problem.Problem{},
 		straying:    map[view.Ref]struct{}{},
@@ -150,9 +150,8 @@ func (o *objects) snapshot() *snapshot {
 			c.BGPSessions[name] = fromkube.BGPSession(session)
 		}
 		c.Withheld = make(map[netip.Addr]string, len(o.withheld))
-		for _, a := range o.withheld {
-			address, why := fromkube.Withheld(a)
-			c.Withheld[address] = why
+		for _, w := range o.withheld {
+			c.Withheld[w.address] = w.why
 		}
 	}
 	o.touched, o.others, o.places, o.sessions = map[view.Ref]struct{}{}, false, false, false
@@ -248,19 +247,26 @@ func (o *objects) setBGPSession(key client.ObjectKey, s *v1beta1.BGPSession) boo
 	return before == nil || *fromkube.BGPSession(before) != *fromkube.BGPSession(s)
 }
 
+// withheld is an address for which no node answers, and why.
+type withheld struct {
+	address netip.Addr
+	why     string
+}
+
 // setL2Address keeps those for which no node answers. Which node answers for the others does not matter here.
 func (o *objects) setL2Address(key client.ObjectKey, a *v1beta1.L2Address) bool {
-	before := o.withheld[key.Name]
-	delete(o.withheld, key.Name)
+	var now withheld
 	if a != nil {
-		if address, _ := fromkube.Withheld(a); address.IsValid() {
-			o.withheld[key.Name] = a
-		}
+		now.address, now.why = fromkube.Withheld(a)
 	}
-	now := o.withheld[key.Name]
-	matters := (before == nil) != (now == nil) || now != nil && now.Status.Conditions[0].Message != before.Status.Conditions[0].Message
-	o.sessions = o.sessions || matters
-	return matters
+	if now == o.withheld[key.Name] {
+		return false
+	}
+	if o.withheld[key.Name] = now; !now.address.IsValid() {
+		delete(o.withheld, key.Name)
+	}
+	o.sessions = true
+	return true
 }
 
 func (o *objects) setSecret(key client.ObjectKey, s *corev1.Secret) bool {

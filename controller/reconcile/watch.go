@@ -18,6 +18,7 @@ import (
 
 	"fairlead.dev/fairlead/api/v1beta1"
 	"fairlead.dev/fairlead/internal/signal"
+	"fairlead.dev/fairlead/internal/view/fromkube"
 )
 
 // CacheOptions says what the informers hold: of the given namespace Secrets, without their values, and the one
@@ -78,15 +79,15 @@ func networks(object any) (any, error) {
 	return object, nil
 }
 
-// answering keeps of an L2Address whether a node answers for it.
+// answering keeps of an L2Address why no node answers for it.
 func answering(object any) (any, error) {
 	if a, ok := object.(*v1beta1.L2Address); ok {
 		a.ManagedFields, a.Labels, a.Annotations, a.OwnerReferences = nil, nil, nil, nil
-		var kept []metav1.Condition
-		if c := meta.FindStatusCondition(a.Status.Conditions, v1beta1.ConditionAnswering); c != nil && c.Status == metav1.ConditionFalse {
-			kept = []metav1.Condition{*c}
+		var status v1beta1.L2AddressStatus
+		if address, _ := fromkube.Withheld(a); address.IsValid() {
+			status.Conditions = a.Status.Conditions
 		}
-		a.Status = v1beta1.L2AddressStatus{Conditions: kept}
+		a.Status = status
 	}
 	return object, nil
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -100,15 +101,10 @@ func (k *Checker) rejudge(c *view.Cluster, now scenery) map[view.Ref]*view.Servi
 	for ref := range c.Touched {
 		look(ref)
 	}
-	for _, shared := range []map[netip.Addr][]*view.Service{before.shared, now.shared} {
-		for vip := range shared {
-			for _, ref := range k.on[vip] {
-				look(ref)
-			}
-		}
-	}
-	for _, withheld := range []map[netip.Addr]string{before.withheld, now.withheld} {
-		for vip := range withheld {
+	for _, vips := range []iter.Seq[netip.Addr]{
+		maps.Keys(before.shared), maps.Keys(now.shared), maps.Keys(before.withheld), maps.Keys(now.withheld),
+	} {
+		for vip := range vips {
 			for _, ref := range k.on[vip] {
 				look(ref)
 			}

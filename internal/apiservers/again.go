@@ -15,9 +15,9 @@ import (
 // A watch that no server takes is asked for again after askAgain to twice that: a thousand nodes do not come at once.
 const askAgain = time.Second
 
-// AskAgain returns a copy of the config for informers, whose watches wait until a server takes them. Left to themselves they wait longer
-// after each failure: when an API server comes back after a minute, up to another minute passes until they hear of what changed. One that
-// is busy, or refuses a watch, is left to them: then to wait longer is right.
+// AskAgain returns a copy of the config for informers, whose watches wait until a server takes them. An informer by itself waits longer
+// after each failure: when an API server comes back after a minute, up to another minute passes until it hears of what changed. The answer
+// of a server that is busy, or refuses a watch, goes to the informer: then to wait longer is right.
 func AskAgain(config *rest.Config, log *slog.Logger) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &again{next: next, log: log} })
