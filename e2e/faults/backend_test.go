@@ -85,10 +85,10 @@ func byFirewalls(b backend) []fault {
 // and Docker's or a firewall's scripts do.
 func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
 	n, root, ctx := k.victim(r), olderIPTables(t), within(t, 2*soon)
-	// Legacy iptables finds the tables that there are by /proc.
+	// Legacy iptables finds the tables that there are by /proc, and takes its lock in /run.
 	older := func(stdin, program string) (string, error) {
 		return inNetworkOf(ctx, n.Machine, stdin, "unshare", "--mount", "sh", "-ec",
-			`mkdir -p "$0/proc" && mount --rbind /proc "$0/proc" && exec chroot "$0" "$1"`, root, program)
+			`mkdir -p "$0/proc" "$0/run" && mount --rbind /proc "$0/proc" && exec chroot "$0" "$1"`, root, program)
 	}
 	for _, family := range families() {
 		command := k.backend.program(family)
