@@ -34,9 +34,10 @@ func (s *Service) PortNames() []PortName {
 
 // OffersByPort are the endpoints that have ports of these names and protocols in this family, each
 // address and port once. Where two endpoints claim one, as when a pod's address is used
-// again, the same one counts on every node: one that is not terminating. twice are the nodes of those that are claimed
-// to be ready on two, some of them again; the first by name counts. It costs what it returns: each port of thousands is not looked for in each endpoint.
-func OffersByPort(endpoints []Endpoint, family addr.Family, ports []PortName) (found map[PortName][]Offer, twice map[netip.Addr][]string) {
+// again, the same one counts on every node: one that is not terminating. contradictory are the nodes of those that are claimed
+// to be ready on two, of which the first by name counts, or ready and not ready on one, where ready counts; some nodes are there
+// again. It costs what it returns: each port of thousands is not looked for in each endpoint.
+func OffersByPort(endpoints []Endpoint, family addr.Family, ports []PortName) (found map[PortName][]Offer, contradictory map[netip.Addr][]string) {
 	found = make(map[PortName][]Offer, len(ports))
 	for _, p := range ports {
 		found[p] = nil
@@ -68,26 +69,36 @@ func OffersByPort(endpoints []Endpoint, family addr.Family, ports []PortName) (f
 				continue
 			}
 			other := found[key][at].Endpoint
-			twice = e.note(other, twice)
+			contradictory = e.note(other, contradictory)
 			if e.supersedes(other) {
 				found[key][at] = o
 			}
 		}
 	}
-	return found, twice
+	return found, contradictory
 }
 
-// note adds the nodes of two endpoints with one address if one of the two cannot be as it is said to be.
-func (e *Endpoint) note(other *Endpoint, twice map[netip.Addr][]string) map[netip.Addr][]string {
-	elsewhere := e.Node != other.Node && e.Node != "" && other.Node != ""
-	if !elsewhere || !e.Ready || !other.Ready || e.Serving != other.Serving || e.Terminating || other.Terminating {
-		return twice
+// note adds the nodes of two endpoints with one address if they contradict each other.
+func (e *Endpoint) note(other *Endpoint, contradictory map[netip.Addr][]string) map[netip.Addr][]string {
+	if !e.contradicts(other) {
+		return contradictory
 	}
-	if twice == nil {
-		twice = map[netip.Addr][]string{}
+	if contradictory == nil {
+		contradictory = map[netip.Addr][]string{}
 	}
-	twice[e.Addr] = append(twice[e.Addr], e.Node, other.Node)
-	return twice
+	contradictory[e.Addr] = append(contradictory[e.Addr], e.Node, other.Node)
+	return contradictory
+}
+
+// contradicts reports whether one of two endpoints with one address cannot be as it is said to be.
+func (e *Endpoint) contradicts(other *Endpoint) bool {
+	switch {
+	case e.Terminating || other.Terminating: // its address is used again, or one slice is late
+		return false
+	case e.Node == other.Node || e.Node == "" || other.Node == "":
+		return e.Ready != other.Ready
+	}
+	return e.Ready && other.Ready && e.Serving == other.Serving
 }
 
 // supersedes reports which of two endpoints counts that claim an address and port, in whatever order they are listed.

@@ -23,7 +23,7 @@ const (
 // IsRefusal reports whether the reason is one of these.
 func IsRefusal(reason string) bool {
 	switch reason {
-	case ReasonClusterIPTaken, ReasonLifelineTaken, ReasonExternalIPRefused, ReasonVIPRefused, view.ReasonTooLarge, ReasonEndpointOnTwoNodes:
+	case ReasonClusterIPTaken, ReasonLifelineTaken, ReasonExternalIPRefused, ReasonVIPRefused, view.ReasonTooLarge, ReasonEndpointOnTwoNodes, ReasonEndpointReadyAndNot:
 		return true
 	}
 	return false

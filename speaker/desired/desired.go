@@ -79,20 +79,16 @@ func fallenNodes(c *view.Cluster) []problem.Problem {
 }
 
 // portsOf decides what the kernel does for one Service. addrs are the node's own.
-func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []netip.Addr, lines lifelines, o Options) (ports map[PortKey]Port, twice map[netip.Addr][]string) {
-	ports = make(map[PortKey]Port, len(s.Ports))
+func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []netip.Addr, lines lifelines, o Options) (ports map[PortKey]Port, contradictory map[netip.Addr][]string) {
+	ports, contradictory = make(map[PortKey]Port, len(s.Ports)), map[netip.Addr][]string{}
 	for _, family := range addr.Families() {
 		clusterIP := firstOf(s.ClusterIPs, family)
 		if !clusterIP.IsValid() {
 			continue // without an address of the family the Service is not there for it
 		}
 		external, vips, guest := allOf(s.ExternalIPs, family), allOf(s.VIPs, family), allOf(s.Guest, family)
-		offers, contradictory := view.OffersByPort(endpoints, family, s.PortNames())
-		if twice == nil {
-			twice = contradictory
-		} else {
-			maps.Copy(twice, contradictory)
-		}
+		offers, ofFamily := view.OffersByPort(endpoints, family, s.PortNames())
+		maps.Copy(contradictory, ofFamily)
 		ranges, restricted := restriction(s.SourceRanges, family)
 		for _, p := range s.Ports {
 			key := PortKey{Service: s.Ref, Name: p.Name, Protocol: p.Protocol, Family: family}
@@ -124,7 +120,7 @@ func portsOf(s *view.Service, endpoints []view.Endpoint, from vantage, addrs []n
 			ports[key] = port
 		}
 	}
-	return ports, twice
+	return ports, contradictory
 }
 
 // restriction picks the ranges of one family. A range that covers the whole

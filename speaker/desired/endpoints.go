@@ -137,17 +137,31 @@ func targets(first, otherwise []view.Offer) []netip.AddrPort {
 	return to
 }
 
-// ReasonEndpointOnTwoNodes is of a Service with an endpoint that is ready on two nodes by its EndpointSlices, as when two
-// controllers write them.
-const ReasonEndpointOnTwoNodes = "EndpointOnTwoNodes"
+// Reasons of a Service whose EndpointSlices contradict each other, as when two controllers write them.
+const (
+	ReasonEndpointOnTwoNodes  = "EndpointOnTwoNodes"  // an endpoint is ready on two nodes
+	ReasonEndpointReadyAndNot = "EndpointReadyAndNot" // an endpoint is ready and not ready
+)
 
-// onTwoNodes tells a Service of such endpoints, and which of the two nodes counts.
-func onTwoNodes(s *view.Service, twice map[netip.Addr][]string) problem.Problem {
-	var texts []string
-	for _, a := range slices.SortedFunc(maps.Keys(twice), netip.Addr.Compare) {
-		nodes := slices.Compact(slices.Sorted(slices.Values(twice[a])))
-		texts = append(texts, fmt.Sprintf("%v on %s", a, problem.List(nodes, " and ")))
+// ofContradictions tells a Service of endpoints that its EndpointSlices contradict each other about, and which of two claims counts.
+func ofContradictions(s *view.Service, nodes map[netip.Addr][]string) (told []problem.Problem) {
+	var onTwo, andNot []string
+	for _, a := range slices.SortedFunc(maps.Keys(nodes), netip.Addr.Compare) {
+		on := slices.Compact(slices.Sorted(slices.Values(nodes[a])))
+		on = slices.DeleteFunc(on, func(node string) bool { return node == "" })
+		if len(on) > 1 {
+			onTwo = append(onTwo, fmt.Sprintf("%v on %s", a, problem.List(on, " and ")))
+		} else {
+			andNot = append(andNot, a.String())
+		}
 	}
-	return problem.Advice(s.Object(), ReasonEndpointOnTwoNodes, "by its EndpointSlices it has ready endpoints with one address on two nodes, and all nodes go by the first one: %s; "+
-		"have one controller write each endpoint (label endpointslice.kubernetes.io/managed-by), or correct nodeName", problem.List(texts, ", "))
+	if len(onTwo) > 0 {
+		told = append(told, problem.Advice(s.Object(), ReasonEndpointOnTwoNodes, "by its EndpointSlices it has ready endpoints with one address on two nodes, and all nodes go by the first one: %s; "+
+			"have one controller write each endpoint (label endpointslice.kubernetes.io/managed-by), or correct nodeName", problem.List(onTwo, ", ")))
+	}
+	if len(andNot) > 0 {
+		told = append(told, problem.Advice(s.Object(), ReasonEndpointReadyAndNot, "one of its EndpointSlices has as ready what another has as not ready, and it gets flows: %s; "+
+			"have one controller write each endpoint (label endpointslice.kubernetes.io/managed-by)", problem.List(andNot, ", ")))
+	}
+	return told
 }

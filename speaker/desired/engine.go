@@ -167,10 +167,10 @@ func (e *Engine) forward(c *view.Cluster, ref view.Ref, changed map[PortKey]stru
 		if len(told) > 0 {
 			e.claims.lost[ref] = append(e.claims.lost[ref], told...)
 		}
-		var twice map[netip.Addr][]string
-		ports, twice = portsOf(part, endpoints, from, e.node.Addrs, e.claims.lifelines, e.options)
-		if len(twice) > 0 {
-			e.claims.lost[ref] = append(e.claims.lost[ref], onTwoNodes(s, twice))
+		var contradictory map[netip.Addr][]string
+		ports, contradictory = portsOf(part, endpoints, from, e.node.Addrs, e.claims.lifelines, e.options)
+		if told := ofContradictions(s, contradictory); len(told) > 0 {
+			e.claims.lost[ref] = append(e.claims.lost[ref], told...)
 		}
 		if s.HealthCheckPort != 0 {
 			e.node.Health[ref] = healthCheck(s, c.Endpoints.Of(ref), e.options.Node)
