@@ -158,7 +158,7 @@ func tasksOf(p parts, c flags.Config) []run.Task {
 		run.Func("answering for health", p.checks.Run),
 	}
 	if c.Mode != forwarding.None {
-		tasks = append(tasks, nodechecks.Kernel(p.kernel, p.reporter, c.Log), run.Func("forgetting ended connections", p.kernel.SweepEnded),
+		tasks = append(tasks, nodechecks.Kernel(p.kernel, p.sessions, p.reporter, c.Log), run.Func("forgetting ended connections", p.kernel.SweepEnded),
 			run.Func("freeing reused ports", func(ctx context.Context) error {
 				p.kernel.FreeReusedPorts(ctx)
 				return nil

@@ -82,7 +82,7 @@ func inWords(s State) string {
 	}
 	line("advertisedPrefixes", s.Advertised)
 	line("prefixes", s.Prefixes)
-	line("localAddress", s.LocalAddress)
+	line("localAddress", s.LocalAddress.WithZone(""))
 	line("peerASN", s.PeerASN)
 	line("holdTime", s.HoldTime)
 	line("keepaliveTime", s.KeepaliveTime)

@@ -136,7 +136,7 @@ func (s *session) up() {
 	s.status.Established++
 	s.status.LastError, s.status.Overcome = "", s.status.LastError
 	s.status.Since = time.Now()
-	s.status.LocalAddress, s.status.Negotiated = s.relay.local.Addr().WithZone(""), s.relay.negotiated()
+	s.status.LocalAddress, s.status.Negotiated = s.relay.local.Addr(), s.relay.negotiated()
 	s.accounted = false // the families may be others than before
 	s.account()
 	s.log.Info("BGP session is up", "address", s.relay.remote, "holdTime", s.status.HoldTime.String(), "gracefulRestart", s.status.GracefulRestart)

@@ -47,7 +47,7 @@ type State struct {
 	// Established counts how often the session came up.
 	Established int
 
-	// LocalAddress is that of the last session; invalid before the first.
+	// LocalAddress is that of the last session, with the interface as its zone if it is link-local; invalid before the first.
 	LocalAddress netip.Addr
 	Negotiated
 

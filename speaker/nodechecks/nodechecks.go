@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"fairlead.dev/fairlead/internal/run"
+	"fairlead.dev/fairlead/speaker/bgp"
 	"fairlead.dev/fairlead/speaker/forwarding"
 	"fairlead.dev/fairlead/speaker/forwarding/conntrack/sysctl"
 	"fairlead.dev/fairlead/speaker/forwarding/foreignproxy"
@@ -57,8 +58,8 @@ func repeat(ctx context.Context, wait time.Duration, log *slog.Logger, what stri
 
 // Kernel returns the task that looks whether another service proxy has rules where we do, whether the kernel
 // has room for more connections, whether it gives NodePorts to connections of the node's own, and for settings of the host
-// by which what the kernel forwards goes wrong.
-func Kernel(kernel *forwarding.Forwarder, reporter *report.Reporter, log *slog.Logger) run.Task {
+// by which what the kernel forwards goes wrong, or what routers send by the BGP sessions.
+func Kernel(kernel *forwarding.Forwarder, sessions *bgp.Speaker, reporter *report.Reporter, log *slog.Logger) run.Task {
 	return run.Func("looking at what else is in the kernel", func(ctx context.Context) error {
 		return repeat(ctx, 0, log, "rules of other service proxies", func(ctx context.Context) error {
 			found, err := foreignproxy.Find(ctx)
@@ -68,7 +69,8 @@ func Kernel(kernel *forwarding.Forwarder, reporter *report.Reporter, log *slog.L
 			reporter.Rivals(found, err)
 			by, unsure := foreignproxy.Preempting(reporter.UDPPort())
 			reporter.Preempted(by)
-			reporter.Faults(kernel.Faults())
+			drops, unfollowed := filtered(sessions.States())
+			reporter.Faults(append(kernel.Faults(), drops...))
 			if flows, room, none := sysctl.Fill(sysctl.Dir); none == nil { // there may be no such table yet
 				reporter.Connections(flows, room)
 			}
@@ -76,7 +78,7 @@ func Kernel(kernel *forwarding.Forwarder, reporter *report.Reporter, log *slog.L
 			if unread == nil {
 				reporter.LocalPorts(given, span)
 			}
-			return errors.Join(err, unsure, unread)
+			return errors.Join(err, unsure, unfollowed, unread)
 		})
 	})
 }

@@ -79,14 +79,8 @@ func (r *Reporter) obstructions() []problem.Problem {
 // message names no address: which addresses are concerned changes, and is not worth an Event.
 func (r *Reporter) describe(o hostchecks.Obstacle) (reason, message string) {
 	switch o.Kind {
-	case hostchecks.ReversePath:
-		return ReasonReversePathFiltered, fmt.Sprintf("node %s drops what clients beyond the network send to addresses on %s: rp_filter is strict there, "+
-			"and answers to them leave by %s; set the sysctl net.ipv4.conf.%s.rp_filter=2 (and net.ipv4.conf.all.rp_filter to 0 or 2), or give %s the way back",
-			r.node, o.Interface, o.Via, o.Interface, o.Interface)
-	case hostchecks.BareReversePath:
-		return ReasonReversePathFiltered, fmt.Sprintf("node %s drops what clients beyond the network send to addresses on %s: it has no IPv4 address, so that the kernel filters there "+
-			"with any rp_filter but 0, and answers leave by %s; set the sysctls net.ipv4.conf.%s.rp_filter=0 and net.ipv4.conf.all.rp_filter=0, or give %s an address",
-			r.node, o.Interface, o.Via, o.Interface, o.Interface)
+	case hostchecks.ReversePath, hostchecks.BareReversePath:
+		return ReasonReversePathFiltered, fmt.Sprintf("node %s drops what clients beyond the network send to addresses on %s: %s", r.node, o.Interface, o.Filter())
 	case hostchecks.ByAddress:
 		return ReasonFramesByAddress, fmt.Sprintf("node %s answers on %s, an ipvlan, which gets frames only for addresses that it has itself: "+
 			"name another interface in the L2Advertisement, or make it a macvlan", r.node, o.Interface)

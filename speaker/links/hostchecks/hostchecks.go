@@ -8,6 +8,7 @@
 package hostchecks
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -163,18 +164,33 @@ func Find(k Kernel, addresses map[netip.Addr]Address) map[Obstacle][]netip.Addr 
 	return found
 }
 
+// Filters reports whether the kernel drops what clients beyond the network of an interface send there to IPv4 addresses, and how.
+func (k Kernel) Filters(name string) (o Obstacle, drops bool) {
+	i := k.Interfaces[name]
+	o = Obstacle{ReversePath, name, i.Away}
+	if i.Bare {
+		o.Kind = BareReversePath
+	}
+	return o, i.Away != ""
+}
+
+// Filter says why the kernel drops what comes by an interface with a reverse path filter, and what to do about it.
+func (o Obstacle) Filter() string {
+	if o.Kind == BareReversePath {
+		return fmt.Sprintf("%s has no IPv4 address, so that the kernel filters there with any rp_filter but 0, and answers leave by %s; "+
+			"set the sysctls net.ipv4.conf.%s.rp_filter=0 and net.ipv4.conf.all.rp_filter=0, or give %s an address", o.Interface, o.Via, o.Interface, o.Interface)
+	}
+	return fmt.Sprintf("rp_filter is strict there, and answers to them leave by %s; "+
+		"set the sysctl net.ipv4.conf.%s.rp_filter=2 (and net.ipv4.conf.all.rp_filter to 0 or 2), or give %s the way back", o.Via, o.Interface, o.Interface)
+}
+
 // inTheWay returns what keeps clients from an address that is answered for on an interface.
 func (k Kernel) inTheWay(a netip.Addr, name string) []Obstacle {
 	var found []Obstacle
-	i := k.Interfaces[name]
-	if i.Away != "" && a.Is4() {
-		kind := ReversePath
-		if i.Bare {
-			kind = BareReversePath
-		}
-		found = append(found, Obstacle{kind, name, i.Away})
+	if o, drops := k.Filters(name); drops && a.Is4() {
+		found = append(found, o)
 	}
-	if i.Selective {
+	if k.Interfaces[name].Selective {
 		found = append(found, Obstacle{Selective, name, ""})
 	}
 	for _, l := range k.Links.All() {

@@ -96,7 +96,7 @@ func render(node string, uid types.UID, peer string, s bgp.State, paths map[stri
 	}
 	slices.SortFunc(object.Status.LeftOut, func(a, b v1beta1.FamilyLeftOut) int { return cmp.Compare(a.Family, b.Family) })
 	if s.LocalAddress.IsValid() {
-		object.Status.LocalAddress = s.LocalAddress.String()
+		object.Status.LocalAddress = s.LocalAddress.WithZone("").String()
 	}
 	if s.Phase == bgp.Established {
 		object.Status.Negotiated = negotiated(s.Negotiated)
