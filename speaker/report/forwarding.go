@@ -84,9 +84,9 @@ func (r *Reporter) fullAffinity() []problem.Problem {
 	for _, family := range addr.Families() {
 		if full := f.kernel.AffinityOverflows(family); full > 0 {
 			problems = append(problems, problem.New(r.self(), ReasonAffinityFull,
-				"the kernel remembers as many %s clients for sessionAffinity: ClientIP as it has room for (65536 of an endpoint, or with nftables 1048576 of all Services), "+
+				"the kernel remembers as many %s clients for sessionAffinity: ClientIP as it has room for (65536 of an endpoint and 4194304 in all, or with nftables 1048576 in all), "+
 					"and sends others to any endpoint, each time anew: set a shorter sessionAffinityConfig.clientIP.timeoutSeconds, "+
-					"or use the Helm value forwarding.mode iptables, which has room for as many of each endpoint", family))
+					"or use the Helm value forwarding.mode iptables, which has room for more", family))
 		}
 	}
 	return problems

@@ -64,6 +64,60 @@ func TestMoreClientsThanThereIsRoomFor(t *testing.T) {
 	})
 }
 
+// TestListsOfClientsAreBoundedTogether: where lists hold more clients together than they may, those with most are emptied, which is
+// told, and no others; all clients are served.
+func TestListsOfClientsAreBoundedTogether(t *testing.T) {
+	eachVariant(t, func(t *testing.T, c *cluster) {
+		for _, f := range c.backend.families {
+			f.sets.all = 20
+		}
+		one := func(name string, n, vip byte, at func(blackbox.Addresses) netip.Addr) blackbox.Service {
+			return blackbox.Service{Name: name, N: n, Fill: func(a blackbox.Addresses, p *desired.Port) {
+				p.VIPs, p.Cluster, p.Anywhere, p.Affinity = []netip.Addr{blackbox.Nth(a.VIPs, vip)}, blackbox.At(blackbox.ServePort, at(a)), true, time.Hour
+			}}
+		}
+		want := blackbox.Forwarding(
+			one("few", 1, 1, func(a blackbox.Addresses) netip.Addr { return a.P1 }), one("many", 2, 2, func(a blackbox.Addresses) netip.Addr { return a.P2 }))
+		c.Apply(want)
+		for _, f := range addr.Families() {
+			a := blackbox.Plan(f)
+			come := func(vip byte, clients int) {
+				for n := range clients {
+					from := netip.AddrPortFrom(blackbox.Nth(a.Crowd, byte(n+1)), 0)
+					flow, err := c.Client.Dial("tcp", from, netip.AddrPortFrom(blackbox.Nth(a.VIPs, vip), 80), blackbox.AnswerIn)
+					if err != nil {
+						t.Fatalf("client %s: %v", from.Addr(), err)
+					}
+					if _, err := flow.Ask(); err != nil {
+						t.Fatalf("client %s: %v", from.Addr(), err)
+					}
+					flow.Close()
+				}
+			}
+			look := func() int {
+				for _, each := range c.backend.families {
+					each.sets.counted = time.Time{}
+				}
+				c.Apply(want)
+				return c.backend.AffinityOverflows(f)
+			}
+			come(1, 5)
+			come(2, 15)
+			if told, lists := look(), c.full(f, 1); told != 0 || lists != 2 {
+				t.Errorf("%s: within the bound %d lists are told of, and %d have clients, want none and both", f, told, lists)
+			}
+			come(2, 16)
+			if told, lists := look(), c.full(f, 1); told != 1 || lists != 1 || c.full(f, 6) != 0 {
+				t.Errorf("%s: beyond the bound %d lists are told of, and %d have clients, want the long one and the short one", f, told, lists)
+			}
+			if told := look(); told != 0 {
+				t.Errorf("%s: %d lists are told of that hold no more than they may", f, told)
+			}
+			come(2, 3)
+		}
+	})
+}
+
 // TestListsOfClientsComeInTheOrderOfTheirServices makes the lists that are missing in one order, the
 // same each time: the kernel may have no room for all.
 func TestListsOfClientsComeInTheOrderOfTheirServices(t *testing.T) {

@@ -26,6 +26,7 @@ type sets struct {
 	// clients are the wanted lists of clients, by name, with how many want each.
 	clients map[string]int
 	room    uint32 // for how many each has room
+	all     int    // how many they may hold together
 	full    int    // of those, when they were last counted
 	counted time.Time
 	looked  time.Time // when the numbers of elements of the fixed ones were last compared
@@ -43,10 +44,6 @@ type sets struct {
 	failure error
 }
 
-// maxClients bounds the list of an endpoint. A full one takes 3 MiB of the kernel's memory, which no container accounts
-// for: a sender with a prefix of IPv6 fills it in seconds, and those of all endpoints of a Service.
-const maxClients = 1 << 16
-
 // held is a set that cannot be destroyed yet.
 type held struct {
 	since time.Time
@@ -57,7 +54,7 @@ func newSets(s style, log *slog.Logger) *sets {
 	fixed := s.fixedSets()
 	return &sets{
 		family: s.family, log: log, fixed: fixed, order: slices.Collect(maps.Values(fixed)),
-		clients: map[string]int{}, room: maxClients, dirty: map[string]int{}, held: map[string]held{},
+		clients: map[string]int{}, room: maxClients, all: allClients, dirty: map[string]int{}, held: map[string]held{},
 	}
 }
 
@@ -268,32 +265,6 @@ func (s *sets) sweep() bool {
 	altered := each.sweep()
 	s.pace.Read(began, sweepEvery, atRest)
 	return altered
-}
-
-// recount is how often the lists of clients are counted: the kernel tells of all sets at once,
-// which takes a millisecond for each thousand.
-const recount = time.Minute
-
-// count finds out which lists of clients are full, unless that is known or there is none. What
-// cannot be asked shows elsewhere.
-func (s *sets) count() {
-	if len(s.clients) == 0 {
-		s.full = 0
-		return
-	}
-	if time.Since(s.counted) < recount {
-		return
-	}
-	all, err := ipset.All()
-	if err != nil {
-		return
-	}
-	s.full, s.counted = 0, time.Now()
-	for _, head := range all {
-		if s.clients[head.Name] > 0 && head.Elements >= int(s.room) {
-			s.full++
-		}
-	}
 }
 
 // differ tells, without a change, whether check would find anything.
