@@ -70,21 +70,26 @@ func (k *kit) used(ctx context.Context) error {
 
 // byFirewalls are what other programs do to the rules of a node.
 func byFirewalls(b backend) []fault {
+	const told = "RulesChanged"
 	flushed := excuses{moves: true, routes: true, lost: true} // there is nothing for up to a second
-	faults := []fault{
-		{name: "another program flushes all rules of iptables", excused: flushed, inject: flushRules},
-		{name: "another program flushes all rules of nf_tables", excused: flushed, inject: flushRuleset},
+	iptables, whole := fault{name: "another program flushes all rules of iptables", excused: flushed}, fault{name: "another program flushes all rules of nf_tables", excused: flushed}
+	switch b {
+	case nftables: // the rules of iptables are not its own, and what it owns the kernel takes from nobody else (Linux 6.9)
+		return []fault{onNode(iptables, "", flushRules), onNode(whole, "", flushRuleset), onNode(fault{name: "nft restores what it saved", gate: true}, "", restoreRuleset)}
+	case iptablesLegacy:
+		return []fault{onNode(iptables, told, flushRules), onNode(whole, "", flushRuleset), onNode(olderRestores(), told, restoreRules)}
 	}
-	if b == nftables {
-		return append(faults, fault{name: "nft restores what it saved", gate: true, inject: restoreRuleset})
-	}
-	return append(faults, fault{name: "an older iptables restores what it saved", gate: true, inject: restoreRules})
+	return []fault{onNode(iptables, told, flushRules), onNode(whole, told, flushRuleset), onNode(olderRestores(), told, restoreRules)}
+}
+
+func olderRestores() fault {
+	return fault{name: "an older iptables restores what it saved", gate: true}
 }
 
 // restoreRules has a program restore the rules that an older iptables saved before endpoints changed, as netfilter-persistent
 // and Docker's or a firewall's scripts do.
-func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
-	n, root, ctx := k.victim(r), olderIPTables(t), within(t, 2*soon)
+func restoreRules(t *testing.T, k *kit, n *lab.Node) {
+	root, ctx := olderIPTables(t), within(t, 2*soon)
 	// Legacy iptables finds the tables that there are by /proc, and takes its lock in /run.
 	older := func(stdin, program string) (string, error) {
 		return inNetworkOf(ctx, n.Machine, stdin, "unshare", "--mount", "sh", "-ec",
@@ -106,8 +111,8 @@ func restoreRules(t *testing.T, k *kit, r *rand.Rand) {
 }
 
 // restoreRuleset has nftables.service load again what was saved before endpoints changed. Where tables have owners (Linux 6.9) the kernel refuses that as a whole.
-func restoreRuleset(t *testing.T, k *kit, r *rand.Rand) {
-	n, ctx := k.victim(r), within(t, 2*soon)
+func restoreRuleset(t *testing.T, k *kit, n *lab.Node) {
+	ctx := within(t, 2*soon)
 	saved, err := n.Exec(ctx, "nft", "list", "ruleset")
 	if err != nil || !strings.Contains(saved, "table ip fairlead {") {
 		t.Fatalf("nft saved %d bytes, and none of ours: %v", len(saved), err)

@@ -26,8 +26,10 @@ import (
 func byNeighbours() []fault {
 	return []fault{
 		changedSetting("net.ipv4.ip_forward", "ForwardingDisabled", excuses{moves: true, routes: true, lost: true, unheard: true, unasked: true}),
+		changedSetting("net.ipv6.conf.all.forwarding", "ForwardingDisabled", excuses{moves: true, routes: true, lost: true, unheard: true, unasked: true}),
 		// Both nodes and clients are others than the pods beside an endpoint.
 		changedSetting("net.bridge.bridge-nf-call-iptables", "BridgeBypassed", excuses{}),
+		changedSetting("net.bridge.bridge-nf-call-ip6tables", "BridgeBypassed", excuses{}),
 		{name: "etcd is restored to an older state", excused: excuses{unheard: true, unasked: true}, inject: restoreEtcd, check: forgotten},
 	}
 }
@@ -92,8 +94,7 @@ func keepOwn(t *testing.T, n *lab.Node) {
 }
 
 // flushRules has a program delete all rules and chains of iptables.
-func flushRules(t *testing.T, k *kit, r *rand.Rand) {
-	n := k.victim(r)
+func flushRules(t *testing.T, _ *kit, n *lab.Node) {
 	keepOwn(t, n)
 	for _, command := range families() {
 		for _, table := range []string{"raw", "mangle", "nat", "filter"} {
@@ -106,8 +107,7 @@ func flushRules(t *testing.T, k *kit, r *rand.Rand) {
 }
 
 // flushRuleset does what nftables.service does when it starts.
-func flushRuleset(t *testing.T, k *kit, r *rand.Rand) {
-	n := k.victim(r)
+func flushRuleset(t *testing.T, _ *kit, n *lab.Node) {
 	keepOwn(t, n)
 	if _, err := n.Exec(within(t, soon), "nft", "flush", "ruleset"); err != nil {
 		t.Fatal(err)
@@ -116,36 +116,44 @@ func flushRuleset(t *testing.T, k *kit, r *rand.Rand) {
 
 // changedSetting is a fault in which a setting of a node's network is 0 for a while, which the node tells by a reason.
 func changedSetting(name, reason string, excused excuses) fault {
-	var victim *lab.Node
-	return fault{
-		name: name + " is switched off", excused: excused,
-		inject: func(t *testing.T, k *kit, r *rand.Rand) {
-			victim = k.victim(r)
-			set := func(value string) error {
-				return victim.Inside(func() error {
-					return os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0o600)
-				})
-			}
-			atEnd(t, func(context.Context) error { return set("1") })
-			if err := set("0"); err != nil {
-				t.Fatal(err)
-			}
-		},
-		check: func(ctx context.Context, k *kit) error {
-			return lab.Until(ctx, func() error {
-				var status v1beta1.NodeForwarding
-				if err := k.API.Get(ctx, client.ObjectKey{Name: victim.Name}, &status); err != nil {
-					return err
-				}
-				for _, c := range status.Status.Conditions {
-					if c.Reason == reason || strings.Contains(c.Message, reason) {
-						return nil
-					}
-				}
-				return fmt.Errorf("%s does not tell %s: %v", victim.Name, reason, status.Status.Conditions)
+	return onNode(fault{name: name + " is switched off", excused: excused}, reason, func(t *testing.T, _ *kit, n *lab.Node) {
+		set := func(value string) error {
+			return n.Inside(func() error {
+				return os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0o600)
 			})
-		},
+		}
+		atEnd(t, func(context.Context) error { return set("1") })
+		if err := set("0"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// onNode has a fault happen to a node, which tells it in its NodeForwarding by a reason, unless that is empty.
+func onNode(f fault, reason string, inject func(*testing.T, *kit, *lab.Node)) fault {
+	var victim *lab.Node
+	f.inject = func(t *testing.T, k *kit, r *rand.Rand) {
+		victim = k.victim(r)
+		inject(t, k, victim)
 	}
+	if reason == "" {
+		return f
+	}
+	f.check = func(ctx context.Context, k *kit) error {
+		return lab.Until(ctx, func() error {
+			var status v1beta1.NodeForwarding
+			if err := k.API.Get(ctx, client.ObjectKey{Name: victim.Name}, &status); err != nil {
+				return err
+			}
+			for _, c := range status.Status.Conditions {
+				if c.Reason == reason || strings.Contains(c.Message, reason) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s does not tell %s: %v", victim.Name, reason, status.Status.Conditions)
+		})
+	}
+	return f
 }
 
 // since is a Service that came after a backup.
