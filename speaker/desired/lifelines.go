@@ -92,21 +92,24 @@ func APIServers(c *view.Cluster) (all []netip.AddrPort) {
 	return all
 }
 
-// lifelinesOf finds the addresses of nodes, routers and API servers. own are the ports that no NodePort of this
-// node can be.
+// lifelinesOf finds the addresses of nodes, those towards routers included, of routers and of API servers. own are the
+// ports that no NodePort of this node can be.
 func lifelinesOf(c *view.Cluster, o Options) (found lifelines, own []uint16) {
 	found = make(lifelines, 2*len(c.Nodes))
+	usual := sorted(append([]uint16{portBGP, portBFD, portBFDMultihop, portKubelet}, o.HostPorts...)...)
+	own = usual
 	for _, peer := range c.BGPPeers {
 		if peer.PeerAddress.IsValid() {
 			found.add(peer.PeerAddress, lifeline{of: "a router", ports: sorted(portBGP, peer.PeerPort, portBFD, portBFDMultihop)})
+		}
+		if peer.SourceAddress.IsValid() {
+			found.add(peer.SourceAddress, lifeline{"a node", usual, true})
 		}
 	}
 	servers := map[netip.Addr][]uint16{}
 	for _, s := range slices.Concat(APIServers(c), o.APIServers) {
 		servers[s.Addr()] = append(servers[s.Addr()], s.Port())
 	}
-	usual := sorted(append([]uint16{portBGP, portBFD, portBFDMultihop, portKubelet}, o.HostPorts...)...)
-	own = usual
 	for name, node := range nodes(c, o) {
 		ports := portsOfNode(node, usual, servers)
 		for _, a := range slices.Concat(node.Addresses, node.ExternalIPs) {

@@ -15,7 +15,8 @@ import (
 )
 
 // alive is a cluster with all that lifelines are of, in both families: nodes, of which a has an API server, and c another
-// port of its kubelet and an ExternalIP; a router on another port; and an API server that is no node.
+// port of its kubelet and an ExternalIP; a router on another port, towards which nodes have an address of their own; and an
+// API server that is no node.
 func alive(services ...*view.Service) (*view.Cluster, desired.Options) {
 	c := cluster(services[0], endpoint("10.0.0.1", "a"), endpoint("fd00:1::1", "a"))
 	for _, s := range services {
@@ -27,7 +28,7 @@ func alive(services ...*view.Service) (*view.Cluster, desired.Options) {
 		{Addr: ip("203.0.113.1"), Ports: []view.EndpointPort{{Name: "https", Protocol: view.TCP, Port: 6443}}},
 	}})
 	c.Nodes["c"].KubeletPort, c.Nodes["c"].ExternalIPs = 20250, ips("203.0.113.33")
-	c.BGPPeers["other"] = &view.BGPPeer{Name: "other", PeerAddress: ip("2001:db8:ffff::1"), PeerPort: 1179}
+	c.BGPPeers["other"] = &view.BGPPeer{Name: "other", PeerAddress: ip("2001:db8:ffff::1"), PeerPort: 1179, SourceAddress: ip("2001:db8:ffff::2")}
 	o := onNode("a")
 	o.HostPorts = []uint16{7474, 7475, 7476, 10256}
 	o.APIServers = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8:fffe::1]:443")}
@@ -46,6 +47,7 @@ func lines() []netip.AddrPort {
 		"203.0.113.33":     {7475, 20250},
 		"198.51.100.1":     {179, 3784, 4784}, // the routers
 		"2001:db8:ffff::1": {179, 1179, 3784, 4784},
+		"2001:db8:ffff::2": {179, 3784, 4784, 7475, 10250},
 		"203.0.113.1":      {6443}, // API servers
 		"2001:db8:fffe::1": {443},
 	} {
