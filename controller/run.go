@@ -30,6 +30,7 @@ import (
 	"fairlead.dev/fairlead/controller/reconcile"
 	"fairlead.dev/fairlead/controller/uninstall"
 	"fairlead.dev/fairlead/internal/apiservers"
+	"fairlead.dev/fairlead/internal/eventsink"
 	"fairlead.dev/fairlead/internal/relist"
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve/secure"
@@ -71,6 +72,11 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 	if err != nil {
 		return err
 	}
+	recorder, stop, err := eventsink.Record(ctx, m, "fairlead.dev/controller", logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	numbers, err := reconcile.NewMetrics(registry)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
@@ -84,7 +90,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 		Cache:     m.GetCache(),
 		Live:      m.GetAPIReader(),
 		Client:    m.GetClient(),
-		Events:    m.GetEventRecorder("fairlead.dev/controller"),
+		Events:    recorder,
 		Logger:    logger,
 		Metrics:   numbers,
 
@@ -96,7 +102,7 @@ func control(ctx context.Context, cluster *rest.Config, o options, registry prom
 	tasks := []run.Task{loop, fence}
 	if err := errors.Join(
 		m.Add(manager.RunnableFunc(func(ctx context.Context) error { return run.All(ctx, tasks...) })), // on the leader only
-		hellokey.Add(m, o.namespace, o.lease.WriteTimeout(), logger),
+		hellokey.Add(m, o.namespace, o.lease.WriteTimeout(), recorder, logger),
 		passwords.Add(m, o.namespace, o.lease.WriteTimeout(), logger),
 		m.AddHealthzCheck("ping", healthz.Ping),
 		m.AddReadyzCheck("synced", func(*http.Request) error { return run.Ready(tasks...) }),

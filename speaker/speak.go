@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"fairlead.dev/fairlead/internal/apiservers"
+	"fairlead.dev/fairlead/internal/eventsink"
 	"fairlead.dev/fairlead/internal/run"
 	"fairlead.dev/fairlead/internal/serve"
 	"fairlead.dev/fairlead/internal/signal"
@@ -107,7 +108,7 @@ func wire(c flags.Config, config *rest.Config, kube kubernetes.Interface, server
 	if p.objects, err = statuswriter.New(c.Node, config, c.Log); err != nil {
 		return p, err
 	}
-	p.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	p.events = eventsink.NewBroadcaster(kube.EventsV1())
 	reporting := report.Config{
 		Node: c.Node, Recorder: p.events.NewRecorder(clientgoscheme.Scheme, "fairlead-speaker"), Objects: p.objects,
 		Mode: string(c.Mode), Metrics: registry, Log: c.Log,

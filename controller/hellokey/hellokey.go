@@ -33,7 +33,7 @@ const size = 32
 
 // Add has the manager keep the Secret in the given namespace while it leads; a write may take as long as timeout says.
 // The error is that of a manager that has been started already.
-func Add(m manager.Manager, namespace string, timeout time.Duration, log *slog.Logger) error {
+func Add(m manager.Manager, namespace string, timeout time.Duration, recorder events.EventRecorder, log *slog.Logger) error {
 	wanted := client.ObjectKey{Namespace: namespace, Name: v1beta1.HelloSecret}
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == wanted })
 	first := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -44,7 +44,7 @@ func Add(m manager.Manager, namespace string, timeout time.Duration, log *slog.L
 		WithOptions(controller.Options{SkipNameValidation: new(true)}). // the name need be unique in one manager, not in a process
 		For(&corev1.Secret{}, builder.WithPredicates(ours)).
 		WatchesRawSource(first).
-		Complete(&keeper{client: m.GetClient(), timeout: timeout, events: m.GetEventRecorder("fairlead.dev/controller"), log: log})
+		Complete(&keeper{client: m.GetClient(), timeout: timeout, events: recorder, log: log})
 	if err != nil {
 		return fmt.Errorf("keep Secret %s: %w", wanted, err)
 	}
