@@ -15,6 +15,7 @@ type surroundings struct {
 	health              []netip.Prefix // where healthCheckNodePorts do
 	echo                netip.Addr     // answers pings of VIPs; invalid: they are refused
 	own                 netip.Addr     // of the node, which refuses datagrams to VIPs; invalid: it has none
+	discard             uint16         // the port where it does
 	sources             []desired.Source
 	guard               bool // of loopback addresses
 	pods                bool // it is known where they send from
@@ -41,7 +42,7 @@ func surroundingsOf(family addr.Family, want desired.Forwarding) surroundings {
 
 func (s surroundings) equal(o surroundings) bool {
 	return slices.Equal(s.nodePorts, o.nodePorts) && slices.Equal(s.loopback, o.loopback) && slices.Equal(s.health, o.health) &&
-		slices.Equal(s.sources, o.sources) && s.echo == o.echo && s.own == o.own && s.guard == o.guard && s.pods == o.pods
+		slices.Equal(s.sources, o.sources) && s.echo == o.echo && s.own == o.own && s.discard == o.discard && s.guard == o.guard && s.pods == o.pods
 }
 
 // natBase renders the chains of the nat table that are there whatever Services exist.
@@ -61,7 +62,7 @@ func (s style) natBase(around surroundings) map[string][]string {
 	if around.own.IsValid() {
 		stray := " " + s.notIn(ofDestinations, "dst,dst") + notLocal + "-g " + chainRefuseUDP
 		rest = append(rest, "-p udp "+s.in(ofVIPs, "dst")+stray, "-p udp "+s.in(ofRefused, "dst")+stray)
-		refuseUDP = []string{unmark, fmt.Sprintf("-p udp -j DNAT --to-destination %s", netip.AddrPortFrom(around.own, discard))}
+		refuseUDP = []string{unmark, fmt.Sprintf("-p udp -j DNAT --to-destination %s", netip.AddrPortFrom(around.own, around.discard))}
 	}
 	return map[string][]string{
 		chainDispatch:   append([]string{s.marked() + "-g " + chainOthersMark, "-j " + chainMarkMasq, "-j " + chainLookup, "-j " + chainClearMasq}, rest...),
@@ -109,7 +110,8 @@ const notLocal = " -m addrtype ! --dst-type LOCAL "
 
 // discard is the port of RFC 863, to which datagrams are translated that INPUT refuses. What FORWARD refuses, the kernel
 // has answered with a redirect where it would leave by the interface where it came in, and that takes from the
-// sender, however rare its datagrams, what it may have of ICMP errors.
+// sender, however rare its datagrams, what it may have of ICMP errors. Where a process of the node serves a Service there, as
+// relays of Wake-on-LAN do, it is the next port.
 const discard = 9
 
 // perhapsPods matches what pods send to a ClusterIP; while the addresses of pods are not known, all packets to
@@ -140,7 +142,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 	const translated = "-m conntrack --ctstate DNAT -j RETURN"
 	input := append(s.admitHealth(around), known+"-j RETURN", invalid, refuse)
 	if around.own.IsValid() {
-		input = append(input, fmt.Sprintf("-p udp -d %s -m udp --dport %d -m conntrack --ctstate DNAT -j %s", addr.HostPrefix(around.own), discard, chainReject))
+		input = append(input, fmt.Sprintf("-p udp -d %s -m udp --dport %d -m conntrack --ctstate DNAT -j %s", addr.HostPrefix(around.own), around.discard, chainReject))
 	}
 	forward := []string{
 		"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",

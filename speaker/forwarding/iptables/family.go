@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"time"
 
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
 	"fairlead.dev/fairlead/speaker/outcome"
@@ -139,7 +141,15 @@ func (f *family) resume() {
 
 // base renders the chains that are there whatever Services exist.
 func (f *family) base(want desired.Forwarding) {
-	around := surroundingsOf(f.family, want)
+	f.surround(surroundingsOf(f.family, want))
+}
+
+// surround renders them for other surroundings, or when endpoints are where datagrams were refused so far.
+func (f *family) surround(around surroundings) {
+	around.discard = discard
+	for f.sets.serves(netip.AddrPortFrom(around.own, around.discard), view.UDP) {
+		around.discard++
+	}
 	if f.around != nil && f.around.equal(around) {
 		return
 	}
@@ -215,6 +225,7 @@ func (f *family) stage(changes []desired.Change) {
 	}
 	f.nat.publish()
 	f.filter.publish()
+	f.surround(*f.around)
 }
 
 // write brings tables and sets into the kernel; what is to leave the sets stays for

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/desired"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
@@ -276,9 +277,7 @@ func elements(key desired.PortKey, p desired.Port) map[string][]ipset.Element {
 	}
 	for _, e := range p.Endpoints() {
 		if addr.FamilyOf(e.Addr()) == key.Family && e.Port() != 0 {
-			elements[ofEndpoints] = append(elements[ofEndpoints], ipset.Element{
-				Prefix: addr.HostPrefix(e.Addr()), Second: e.Addr(), Protocol: number, Port: e.Port(),
-			})
+			elements[ofEndpoints] = append(elements[ofEndpoints], endpointElement(e, key.Protocol))
 		}
 	}
 	for _, a := range slices.Concat([]netip.Addr{p.ClusterIP}, p.ExternalIPs, p.VIPs) {
@@ -302,6 +301,10 @@ func elements(key desired.PortKey, p desired.Port) map[string][]ipset.Element {
 		elements[ofNodePorts] = portElements([]uint16{p.NodePort})
 	}
 	return elements
+}
+
+func endpointElement(e netip.AddrPort, of view.Protocol) ipset.Element {
+	return ipset.Element{Prefix: addr.HostPrefix(e.Addr()), Second: e.Addr(), Protocol: of.Number(), Port: e.Port()}
 }
 
 // netElements are the prefixes of one family as a hash:net set takes them: it

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"fairlead.dev/fairlead/internal/addr"
+	"fairlead.dev/fairlead/internal/view"
 	"fairlead.dev/fairlead/speaker/forwarding/ipset"
 	"fairlead.dev/fairlead/speaker/netfilter/kernelwatch"
 	"fairlead.dev/fairlead/speaker/netfilter/nfnetlink"
@@ -72,6 +74,15 @@ func (s *sets) use(elements map[string][]ipset.Element, clients []string, by int
 		}
 		s.mark(name)
 	}
+}
+
+// serves reports whether a port wants the endpoint.
+func (s *sets) serves(endpoint netip.AddrPort, of view.Protocol) bool {
+	if !endpoint.Addr().IsValid() {
+		return false
+	}
+	p, _ := pack(endpointElement(endpoint, of))
+	return s.fixed[ofEndpoints].members[p].users > 0
 }
 
 // mark has a list looked at, after those that have been marked before.
