@@ -247,3 +247,41 @@ func TestUDPFlowsStayWhileTheirEndpointServes(t *testing.T) {
 		}
 	}
 }
+
+// TestUDPFlowsFollowWhoHasTheAddress has another Service get the address of one: its flows are not left with the endpoints of
+// the Service that listed the address itself, or that was another namespace's guest there.
+func TestUDPFlowsFollowWhoHasTheAddress(t *testing.T) {
+	l := newLab(t)
+	for _, f := range families() {
+		for name, lists := range map[string]func(p *desired.Port){
+			"in spec.externalIPs": func(p *desired.Port) { p.ExternalIPs, p.VIPs = p.VIPs, nil },
+			"as a guest":          func(p *desired.Port) { p.Guest = p.VIPs },
+		} {
+			t.Run(f.String()+" "+name, func(t *testing.T) {
+				l.t = t
+				alone, both := f.want(f.vip, 0, "e1"), f.want(f.vip, 0, "e2")
+				for key, p := range alone.Ports {
+					lists(&p)
+					delete(alone.Ports, key)
+					key.Service.Namespace = "another"
+					alone.Ports[key], both.Ports[key] = p, p
+				}
+				l.apply(alone)
+				flow := l.dial(netip.AddrPortFrom(f.vip, 53))
+				defer flow.Close()
+				for _, step := range []struct {
+					name   string
+					want   desired.Forwarding
+					server string
+				}{
+					{"alone", alone, "e1"}, {"with the other Service", both, "e2"}, {"alone again", alone, "e1"},
+				} {
+					l.apply(step.want)
+					if got, err := flow.Ask(); err != nil || got.Server != step.server {
+						t.Errorf("%s: %v, %v, want an answer of %s", step.name, got, err, step.server)
+					}
+				}
+			})
+		}
+	}
+}

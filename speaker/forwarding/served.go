@@ -13,18 +13,24 @@ import (
 
 // served is what the flows of one port depend on: where clients send to, and which endpoints may have it.
 type served struct {
-	clusterIP      netip.Addr
-	external, vips []netip.Addr
-	port, nodePort uint16
-	serving        []netip.AddrPort
+	clusterIP             netip.Addr
+	external, vips, guest []netip.Addr
+	port, nodePort        uint16
+	serving               []netip.AddrPort
 }
 
 func servedBy(p desired.Port) served {
-	return served{clusterIP: p.ClusterIP, external: p.ExternalIPs, vips: p.VIPs, port: p.Port, nodePort: p.NodePort, serving: p.Serving}
+	return served{clusterIP: p.ClusterIP, external: p.ExternalIPs, vips: p.VIPs, guest: p.Guest, port: p.Port, nodePort: p.NodePort, serving: p.Serving}
 }
 
 func (s served) equal(o served) bool {
-	return s.isAt(o) && slices.Equal(s.serving, o.serving)
+	return s.isAt(o) && slices.Equal(s.serving, o.serving) && slices.Equal(s.guest, o.guest)
+}
+
+// rank orders the ports that have an address, see desired.Port. Which of equal ones the kernel's rules choose changes with their
+// endpoints, and does not count.
+func (s served) rank(a netip.Addr) int {
+	return desired.Port{VIPs: s.vips, ExternalIPs: s.external, Guest: s.guest}.Rank(a)
 }
 
 // isAt reports whether two states have the same destinations in the same order.

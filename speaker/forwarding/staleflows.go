@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -81,14 +82,22 @@ func (c *conntrackReconciler) begin() (*search, error) {
 	return look, nil
 }
 
-// serving returns which endpoints destinations have, nil for those that no Service has.
+// serving returns which endpoints destinations have, nil for those that no Service has. Of several Services that claim
+// one, those come first that the rules prefer.
 func (c *conntrackReconciler) serving(some iter.Seq[destination]) map[destination][]netip.AddrPort {
 	all := map[destination][]netip.AddrPort{}
 	for at := range some {
-		all[at] = nil
+		var endpoints []netip.AddrPort
+		first := math.MaxInt
 		for _, p := range c.at[at] {
-			all[at] = append(all[at], p.serving...)
+			switch rank := p.rank(at.Addr()); {
+			case rank < first:
+				first, endpoints = rank, slices.Clone(p.serving)
+			case rank == first:
+				endpoints = append(endpoints, p.serving...)
+			}
 		}
+		all[at] = endpoints
 	}
 	return all
 }
