@@ -35,6 +35,9 @@ func Draw(t *rapid.T, label string) desired.Forwarding {
 			{{To: addr.HostPrefix(a.P3), From: a.OfNode[0]}, {To: everything, From: a.Aside}},
 			{{To: addr.HostPrefix(a.P1)}, {To: a.Pods, From: a.Aside}},
 		}).Draw(t, label+" sources")...)
+		want.Own = append(want.Own, rapid.SampledFrom([][]netip.Addr{nil, {a.Node}, {a.Node, a.Aside}}).Draw(t, label+" addresses of the node")...)
+		want.Echo = append(want.Echo, rapid.SampledFrom([][]netip.Addr{nil, {a.Node}}).Draw(t, label+" echo")...)
+		want.Refused = append(want.Refused, rapid.SampledFrom([][]netip.Prefix{nil, {a.Nobody}}).Draw(t, label+" refused")...)
 		masqueradeAll := rapid.Bool().Draw(t, label+" masquerade all")
 		links := rapid.SampledFrom([]desired.Links{
 			{}, {}, {Name: "p1"}, {Name: "p", Prefix: true}, {Name: "p2", Prefix: true},
@@ -82,6 +85,9 @@ func drawPort(t *rapid.T, a Addresses) desired.Port {
 		InternalLocal: rapid.Bool().Draw(t, "internalLocal"), ExternalLocal: rapid.Bool().Draw(t, "externalLocal"),
 		Restricted: rapid.Bool().Draw(t, "restricted"),
 		Affinity:   rapid.SampledFrom([]time.Duration{0, 0, time.Hour}).Draw(t, "affinity"),
+	}
+	if len(p.VIPs) > 0 {
+		p.Announced, p.Guest = addrs(2, "announced", p.VIPs...), addrs(1, "guest", p.VIPs...)
 	}
 	here := slices.Concat(At(ServePort, a.P1, a.P2), At(SecondPort, a.P1), At(HostPort, a.Node))
 	if rapid.IntRange(0, 3).Draw(t, "served") > 0 {

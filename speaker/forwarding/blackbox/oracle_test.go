@@ -110,14 +110,14 @@ func (o oracle) service(q question) (service, bool) {
 		return 1
 	}
 	slices.SortFunc(keys, func(a, b desired.PortKey) int { return cmp.Or(cmp.Compare(serves(a), serves(b)), a.Compare(b)) })
-	for _, kind := range []string{"given", "externalIP"} {
+	for _, kind := range []string{"given", "guest", "externalIP"} {
 		for _, key := range keys {
 			p := o.want.Ports[key]
 			switch {
 			case p.Port != q.to.Port():
 			case kind == "externalIP" && slices.Contains(p.ExternalIPs, q.to.Addr()):
 				return service{p, key, "externalIP"}, true
-			case kind == "externalIP":
+			case kind == "externalIP" || (kind == "guest") != slices.Contains(p.Guest, q.to.Addr()):
 			case slices.Contains(p.VIPs, q.to.Addr()):
 				return service{p, key, "vip"}, true
 			case p.ClusterIP == q.to.Addr():
@@ -208,6 +208,8 @@ func (o oracle) untouched(q question) reply {
 	switch {
 	case passes && o.clusterIP(to):
 		return reply{err: netlab.ErrRefused, why: "a port that the ClusterIP does not have"}
+	case passes && (o.announced(to) || within(o.want.Refused, to)):
+		return reply{err: netlab.ErrRefused, why: "a port that the VIP does not have"}
 	case passes && within(o.want.ServiceRanges, to):
 		return reply{err: netlab.ErrSilence, why: "an address of ClusterIPs that no Service has"}
 	case host == "": // goes to the default router, which is none
@@ -223,6 +225,16 @@ func (o oracle) untouched(q question) reply {
 func (o oracle) clusterIP(a netip.Addr) bool {
 	for key, p := range o.want.Ports {
 		if key.Family == o.Family && p.ClusterIP == a {
+			return true
+		}
+	}
+	return false
+}
+
+// announced tells whether nodes announce the address as a VIP.
+func (o oracle) announced(a netip.Addr) bool {
+	for key, p := range o.want.Ports {
+		if key.Family == o.Family && slices.Contains(p.Announced, a) {
 			return true
 		}
 	}

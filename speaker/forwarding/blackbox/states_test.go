@@ -175,6 +175,7 @@ func destinations(f addr.Family, states []desired.Forwarding) map[view.Protocol]
 		for _, to := range []netip.AddrPort{
 			netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, 1), 9), netip.AddrPortFrom(blackbox.Nth(a.ClusterIPs, 9), 9),
 			netip.AddrPortFrom(a.P1, blackbox.ServePort), netip.AddrPortFrom(a.P3, blackbox.ServePort),
+			netip.AddrPortFrom(blackbox.Nth(a.VIPs, blackbox.FirstBound-1), 9), netip.AddrPortFrom(a.Bound[0], 9), netip.AddrPortFrom(blackbox.Nth(a.Nobody, 5), 80),
 		} {
 			found[protocol][to] = true
 		}
