@@ -196,7 +196,7 @@ func installMetalLB(t *testing.T, config *rest.Config) kubernetes.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"metallb-system", "fairlead-system", "shop", "mail"} {
+	for _, name := range []string{"metallb-system", "frr-k8s-system", "fairlead-system", "shop", "mail"} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := clients.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

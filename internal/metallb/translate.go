@@ -117,9 +117,9 @@ type translator struct {
 // order is that in which kinds are translated: what others name comes first.
 var order = []string{"IPAddressPool", "BFDProfile", "BGPPeer", "Community", "L2Advertisement", "BGPAdvertisement", "Service"}
 
-// reports are the kinds in which MetalLB tells how it does; they say nothing of what
-// it shall do.
-var reports = []string{"ServiceL2Status", "ServiceBGPStatus", "ConfigurationState", "BGPSessionState"}
+// reports are the kinds in which MetalLB and frr-k8s tell how they do; they say nothing of what
+// these shall do.
+var reports = []string{"ServiceL2Status", "ServiceBGPStatus", "ConfigurationState", "BGPSessionState", "FRRNodeState"}
 
 // Translate translates objects, in any order. Of Services, which may be among them,
 // it tells which ask for what only MetalLB knows.
@@ -157,10 +157,14 @@ func (t *translator) object(u unstructured.Unstructured) {
 	case u.GetKind() == "ConfigMap" && u.GetAPIVersion() == "v1" && slices.Contains(ConfigMaps(), s.name):
 		s.configMap(u)
 		return
+	case u.GetKind() == frrConfiguration && group == GroupFRR:
+		s.name = u.GetNamespace() + "/" + u.GetName()
+		s.frr(u)
+		return
+	case slices.Contains(reports, u.GetKind()) && (group == Group || group == GroupFRR):
+		return
 	case group != Group:
 		s.find(Differs, "apiVersion", u.GetAPIVersion(), "not one of MetalLB's kinds: passed over")
-		return
-	case slices.Contains(reports, u.GetKind()):
 		return
 	}
 	if namespace := u.GetNamespace(); namespace != "" && namespace != t.in.MetalLB {

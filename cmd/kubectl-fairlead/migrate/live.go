@@ -25,7 +25,7 @@ type cluster struct {
 	kubeconfig, context string
 }
 
-// read reads MetalLB's objects of its namespace, and the Services of all.
+// read reads MetalLB's objects of its namespace, and the Services and the configurations of frr-k8s of all.
 func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Unstructured, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
@@ -41,14 +41,18 @@ func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Uns
 	if err != nil {
 		return nil, fmt.Errorf("list the kinds of %s: %w", metallb.Group, err)
 	}
-	if len(resources) == 0 {
+	if !slices.ContainsFunc(resources, func(r schema.GroupVersionResource) bool { return r.Group == metallb.Group }) {
 		return nil, errors.New("the cluster knows no kind of " + metallb.Group + ": MetalLB is not installed, or it is older than v0.13")
 	}
 	var all []unstructured.Unstructured
 	for _, r := range resources {
-		found, err := list(ctx, api.Resource(r).Namespace(namespace))
+		in, where := namespace, "the namespace "+namespace
+		if r.Group == metallb.GroupFRR {
+			in, where = metav1.NamespaceAll, "all namespaces"
+		}
+		found, err := list(ctx, api.Resource(r).Namespace(in))
 		if err != nil {
-			return nil, fmt.Errorf("list %s in the namespace %s: %w", r.GroupResource(), namespace, err)
+			return nil, fmt.Errorf("list %s in %s: %w", r.GroupResource(), where, err)
 		}
 		all = append(all, found...)
 	}
@@ -69,7 +73,8 @@ func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Uns
 }
 
 // kinds returns all of MetalLB's that the API server knows, each in one version, the newest: what a release has that this
-// program does not know is to be told of, too. The API servers of other groups may be out of reach.
+// program does not know is to be told of, too. Of frr-k8s it returns the configurations. The API servers of other groups may be
+// out of reach.
 func kinds(config *rest.Config) ([]schema.GroupVersionResource, error) {
 	api, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -81,7 +86,9 @@ func kinds(config *rest.Config) ([]schema.GroupVersionResource, error) {
 	}
 	listed := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, groups)
 	found, err := discovery.GroupVersionResources(listed)
-	maps.DeleteFunc(found, func(r schema.GroupVersionResource, _ struct{}) bool { return r.Group != metallb.Group })
+	maps.DeleteFunc(found, func(r schema.GroupVersionResource, _ struct{}) bool {
+		return r.Group != metallb.Group && (r.Group != metallb.GroupFRR || r.Resource != "frrconfigurations")
+	})
 	return slices.Collect(maps.Keys(found)), err
 }
 
