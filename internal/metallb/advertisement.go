@@ -72,7 +72,8 @@ func (s *subject) aggregation(path string, length *int64, bits int64, services [
 		s.lose(path, *length, "there are serviceSelectors as well, which MetalLB refuses: each address is announced by itself")
 		return nil
 	}
-	s.find(Differs, path, *length, "an aggregate that a pool does not hold as a whole is announced address by address, while MetalLB refuses all of its configuration")
+	s.find(Differs, path, *length, "an aggregate that a pool does not hold as a whole is announced address by address, which filters of routers must let pass; "+
+		"MetalLB announces all of it if the pool has it in a range (first-last) in which a CIDR of this length fits, and refuses all of its configuration if not")
 	return new(int32(*length))
 }
 

@@ -143,6 +143,7 @@ func TestWhatIsLost(t *testing.T) {
 		{"BGPAdvertisement", "{localPref: 4294967296}", "LOST    BGPAdvertisement/x spec.localPref=4294967296", "localPref"},
 		{"BGPAdvertisement", "{aggregationLength: 33}", "LOST    BGPAdvertisement/x spec.aggregationLength=33: must be 1 to 32", "aggregationLength"},
 		{"BGPAdvertisement", "{aggregationLengthV6: 64, serviceSelectors: [{}]}", "LOST    BGPAdvertisement/x spec.aggregationLengthV6=64", "aggregationLength"},
+		{"BGPAdvertisement", "{aggregationLength: 24}", "DIFFERS BGPAdvertisement/x spec.aggregationLength=24: an aggregate that a pool does not hold as a whole is announced address by address, which filters of routers must let pass", "aggregationLengthV6"},
 		{"Community", "{communities: [{name: '7up', value: '1:1'}]}", `DIFFERS Community/x spec.communities="7up": not a name`, "7up"},
 		{"Community", "{communities: [{name: a, value: '1:1'}, {name: a, value: '1:2'}]}", `LOST    Community/x spec.communities="a": another Community has this name`, "1:2"},
 		{"BGPPeer", "{myASN: 1, peerASN: 2, peerAddress: 192.0.2.1}", "DIFFERS BGPPeer/x spec.holdTime: left out, it means 90s, while it means 180s", "holdTime"},
