@@ -27,7 +27,7 @@ const (
 // l2 translates the spec of an L2Advertisement.
 func (s *subject) l2(in l2Spec) v1beta1.L2AdvertisementSpec {
 	if len(in.Interfaces) == 0 {
-		s.find(Differs, "spec.interfaces", nil, "left out, it means the interfaces on whose network the address is, while MetalLB answers on all: name the interfaces of addresses that are on the network of none")
+		s.find(Differs, "spec.interfaces", nil, "left out, it means the interfaces on whose network the address is, or else those with the node's InternalIP, while MetalLB answers on all: name the interfaces if clients ask for an address on others")
 	}
 	return v1beta1.L2AdvertisementSpec{
 		IPAddressPools:         s.names("spec.ipAddressPools", in.IPAddressPools),

@@ -52,6 +52,6 @@ func (s *subject) excluded(u unstructured.Unstructured) {
 		s.lose("data["+key+"]", own, "there are no patterns of interfaces here: if an interface that one of these means is on the network of an address, name those that are to answer in interfaces of the L2Advertisements")
 		return
 	}
-	s.find(Differs, "data["+key+"]", nil, "not needed: without interfaces in an L2Advertisement, a node answers only on interfaces on whose network the address is, "+
+	s.find(Differs, "data["+key+"]", nil, "not needed: without interfaces in an L2Advertisement, a node answers only on interfaces on whose network the address is, or else on those with its InternalIP, "+
 		"and those that MetalLB leaves out by default are on networks of their own; if they are not, name those that are to answer in interfaces of the L2Advertisements")
 }
