@@ -116,6 +116,9 @@ func TestOnAnAPIServer(t *testing.T) {
 	if gotOut != wantOut {
 		t.Errorf("live:\n%s\nfrom files:\n%s", gotOut, wantOut)
 	}
+	if out, _, err := runs(t, "", "migrate", "--kubeconfig", kubeconfig, "--metallb-namespace", "shop"); err == nil || !strings.Contains(err.Error(), "the namespace shop has no object of metallb.io") {
+		t.Errorf("of a namespace in which MetalLB has nothing: %v\n%s", err, out)
+	}
 	checkSecret(t, clients, kubeconfig, gotTold)
 	// No object of another namespace is asked for; all else is told of alike.
 	for line := range strings.Lines(wantTold) {

@@ -44,17 +44,9 @@ func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Uns
 	if !slices.ContainsFunc(resources, func(r schema.GroupVersionResource) bool { return r.Group == metallb.Group }) {
 		return nil, errors.New("the cluster knows no kind of " + metallb.Group + ": MetalLB is not installed, or it is older than v0.13")
 	}
-	var all []unstructured.Unstructured
-	for _, r := range resources {
-		in, where := namespace, "the namespace "+namespace
-		if r.Group == metallb.GroupFRR {
-			in, where = metav1.NamespaceAll, "all namespaces"
-		}
-		found, err := list(ctx, api.Resource(r).Namespace(in))
-		if err != nil {
-			return nil, fmt.Errorf("list %s in %s: %w", r.GroupResource(), where, err)
-		}
-		all = append(all, found...)
+	all, err := listEach(ctx, api, resources, namespace)
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range metallb.ConfigMaps() {
 		found, err := api.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -70,6 +62,29 @@ func (c cluster) read(ctx context.Context, namespace string) ([]unstructured.Uns
 		return nil, fmt.Errorf("list Services: %w", err)
 	}
 	return append(all, services...), nil
+}
+
+// listEach lists the objects of MetalLB in its namespace, of which there must be some, and those of frr-k8s in all.
+func listEach(ctx context.Context, api dynamic.Interface, resources []schema.GroupVersionResource, namespace string) ([]unstructured.Unstructured, error) {
+	var all []unstructured.Unstructured
+	some := false
+	for _, r := range resources {
+		theirs := r.Group == metallb.Group
+		in, where := namespace, "the namespace "+namespace
+		if !theirs {
+			in, where = metav1.NamespaceAll, "all namespaces"
+		}
+		found, err := list(ctx, api.Resource(r).Namespace(in))
+		if err != nil {
+			return nil, fmt.Errorf("list %s in %s: %w", r.GroupResource(), where, err)
+		}
+		some = some || theirs && len(found) > 0
+		all = append(all, found...)
+	}
+	if !some {
+		return nil, fmt.Errorf("the namespace %s has no object of %s: if MetalLB runs in another one, name it with --metallb-namespace", namespace, metallb.Group)
+	}
+	return all, nil
 }
 
 // kinds returns all of MetalLB's that the API server knows, each in one version, the newest: what a release has that this
