@@ -12,14 +12,25 @@ import (
 const (
 	extras   = "bgpextras"
 	excluded = "metallb-excludel2"
+	// former is where releases had all of it before they had kinds.
+	former = "config"
 )
 
 // ConfigMaps are the names of those in MetalLB's namespace that are told of.
 func ConfigMaps() []string { return []string{extras, excluded} }
 
+// isFormer reports whether it is the configuration of a release that had no kinds, by what such a one has: other programs have a
+// ConfigMap of that name, too.
+func isFormer(u unstructured.Unstructured) bool {
+	text, _, _ := unstructured.NestedString(u.Object, "data", former)
+	return u.GetName() == former && (strings.Contains(text, "address-pools:") || strings.Contains(text, "my-asn:"))
+}
+
 // configMap tells of what is in one of them, which has no counterpart.
 func (s *subject) configMap(u unstructured.Unstructured) {
 	switch s.name {
+	case former:
+		s.lose("data["+former+"]", nil, "the configuration of MetalLB up to v0.12, which is not read here: make objects of MetalLB's kinds of it by MetalLB's configmaptocrs, and translate these")
 	case extras:
 		s.lose("data", nil, "the text that MetalLB adds to FRR's configuration has no counterpart: see whether a field of BGPPeer or BGPAdvertisement says the same, or let the routers do it")
 	case excluded:

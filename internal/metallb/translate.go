@@ -154,7 +154,7 @@ func (t *translator) object(u unstructured.Unstructured) {
 		s.name = u.GetNamespace() + "/" + u.GetName()
 		t.service(s, u)
 		return
-	case u.GetKind() == "ConfigMap" && u.GetAPIVersion() == "v1" && slices.Contains(ConfigMaps(), s.name):
+	case u.GetKind() == "ConfigMap" && u.GetAPIVersion() == "v1" && (slices.Contains(ConfigMaps(), s.name) || isFormer(u)):
 		s.configMap(u)
 		return
 	case u.GetKind() == frrConfiguration && group == GroupFRR:

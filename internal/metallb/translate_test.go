@@ -183,6 +183,21 @@ func TestExcludedInterfaces(t *testing.T) {
 	}
 }
 
+// TestTheFormerConfiguration loses what releases had before they had kinds, known by what is in it: any program may have a ConfigMap of that name.
+func TestTheFormerConfiguration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"'address-pools: [{name: a, protocol: layer2, addresses: [192.0.2.0/24]}]'": "LOST    ConfigMap/config data[config]: the configuration of MetalLB up to v0.12",
+		"'peers: [{my-asn: 64500, peer-asn: 64512, password: hunter2}]'":            "LOST    ConfigMap/config data[config]: the configuration of MetalLB up to v0.12",
+		"'verbose: true'": "DIFFERS ConfigMap/config apiVersion=\"v1\": not one of MetalLB's kinds",
+	} {
+		translation := translate(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: config}, data: {config: "+text+"}}")
+		if got := told(translation); !strings.Contains(got, want) || strings.Contains(got, "hunter2") {
+			t.Errorf("%s: told\n%swant %s", text, got, want)
+		}
+	}
+}
+
 // TestManyEntriesAreJoined says a pool of many neighbours in the entries that we take.
 func TestManyEntriesAreJoined(t *testing.T) {
 	t.Parallel()
