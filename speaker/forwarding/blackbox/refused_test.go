@@ -72,8 +72,8 @@ const (
 	vipBarred    = 6
 )
 
-// TestNoPacketReturns sends to what VIPs and aggregates do not have: other ports and protocols, free addresses, and packets of
-// TCP that begin no flow. The node refuses it at once, and none of it leaves the node again, nor a redirect, nor a
+// TestNoPacketReturns sends to what VIPs and aggregates do not have: other ports and protocols, free addresses, packets of
+// TCP that begin no flow, and those of ICMPv6 that are of none. The node refuses it at once, and none of it leaves the node again, nor a redirect, nor a
 // request for the address of a VIP. An address beside them is routed as ever.
 func TestNoPacketReturns(t *testing.T) {
 	eachBackend(t, func(t *testing.T, c *cluster) {
@@ -113,6 +113,11 @@ func TestNoPacketReturns(t *testing.T) {
 				raw(t, c.Client, a.Client, to, "47", []byte{0, 0, 8, 0, 0})
 				raw(t, c.Client, a.Client, to, "253", nil)
 				raw(t, c.Client, a.Client, to, "253", []byte("data"))
+				if f == addr.IPv6 { // MLD, neighbour discovery, MLDv2, MRD: all that the kernel does not track
+					for _, kind := range []byte{130, 131, 132, 133, 134, 135, 136, 137, 143, 151, 152} {
+						raw(t, c.Client, a.Client, to, "58", append([]byte{kind}, make([]byte, 39)...))
+					}
+				}
 			}
 		}
 		if count("inet", "left") || count("inet", "redirects") || count("arp", "asked") {

@@ -150,7 +150,7 @@ func (s style) filterBase(around surroundings) map[string][]string {
 		known + "-j ACCEPT",
 		s.marked() + "-m conntrack --ctstate DNAT " + s.in(ofEndpoints, "dst,dst,dst") + " -j ACCEPT",
 		translated,
-		invalid,
+		"-m conntrack --ctstate INVALID,UNTRACKED -j " + chainInvalid,
 		refuse,
 		stray,
 	}
@@ -167,6 +167,8 @@ func (s style) filterBase(around surroundings) map[string][]string {
 			// No machine but this one has the address: it would come back.
 			s.in(ofVIPs, "dst") + notLocal + "-j DROP",
 			s.in(ofRefused, "dst") + notLocal + "-j DROP",
+			// The kernel never tracks neighbour discovery and MLD, which anybody can send from elsewhere.
+			"-m conntrack --ctstate UNTRACKED -j RETURN",
 			// Without a SYN before it this begins half a flow of others, and a reset does no harm.
 			"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j RETURN",
 			"-p tcp -m tcp --tcp-flags RST RST -j RETURN",

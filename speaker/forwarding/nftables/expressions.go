@@ -207,9 +207,15 @@ func (l *layout) fromServer() []expr.Any {
 	return flat(l.source(0), l.source(l.words()), transport(2*l.words(), sourcePort), l.find(servers, false))
 }
 
-// ifInvalid ends the rule unless the connection table makes no sense of the packet.
-func ifInvalid() []expr.Any {
-	return flat([]expr.Any{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, ifBit(expr.CtStateBitINVALID))
+// States of packets of no connection: the table makes no sense of them, or was not asked.
+const (
+	inInvalid   = expr.CtStateBitINVALID
+	inUntracked = expr.CtStateBitUNTRACKED
+)
+
+// ifState ends the rule unless the packet is in one of the states.
+func ifState(states uint32) []expr.Any {
+	return flat([]expr.Any{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, ifBit(states))
 }
 
 // Flags of TCP, RFC 9293 section 3.1.

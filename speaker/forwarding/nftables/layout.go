@@ -176,18 +176,22 @@ func (l *layout) static() []chain {
 	}
 	// The kernel asks about resets, too, with which it refuses what is not translated yet.
 	answer := rule{Says: "an answer", Exprs: flat(ifReply(), leave())}
-	strange := []rule{{Says: "what NAT keeps its hands off", Exprs: flat(ifInvalid(), goTo("invalid"))}}
+	strange := func(states uint32) []rule {
+		return []rule{{Says: "what NAT keeps its hands off", Exprs: flat(ifState(states), goTo("invalid"))}}
+	}
 	return append(l.bySource(), []chain{
 		{Name: "prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: beforeNAT}, Rules: dispatch},
 		{Name: "output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: beforeNAT}, Rules: append([]rule{answer}, dispatch...)},
 		{Name: "stray-prerouting", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookPrerouting, Priority: afterNAT}, Rules: stray},
 		{Name: "stray-output", At: hook{Kind: nft.ChainTypeNAT, Number: *nft.ChainHookOutput, Priority: afterNAT}, Rules: append([]rule{answer}, stray...)},
-		{Name: "arriving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityMangle}, Rules: strange},
-		{Name: "leaving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityMangle}, Rules: strange},
+		{Name: "arriving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookPrerouting, Priority: *nft.ChainPriorityMangle}, Rules: strange(inInvalid | inUntracked)},
+		{Name: "leaving", At: hook{Kind: nft.ChainTypeFilter, Number: *nft.ChainHookOutput, Priority: *nft.ChainPriorityMangle}, Rules: strange(inInvalid)},
 		{Name: "invalid", Rules: []rule{
 			// No machine but this one has the address: it would come back.
 			{Says: "to a Service's address", Exprs: flat(l.destinationAddress(0), l.find(serviceIPs, false), ifNotLocal(), drop())},
 			{Says: "to where VIPs are", Exprs: flat(l.destinationAddress(0), l.find(refusedRanges, false), ifNotLocal(), drop())},
+			// The kernel never tracks neighbour discovery and MLD, which anybody can send from elsewhere.
+			{Says: "of no connection on purpose", Exprs: flat(ifState(inUntracked), leave())},
 			{Says: "without a SYN before it: half a flow of others", Exprs: flat(ifTCPFlags(synFlag|ackFlag), leave())},
 			{Says: "a reset harms nobody", Exprs: flat(ifTCPFlags(rstFlag), leave())},
 			{Says: "from an endpoint: the client would see its own address", Exprs: flat(l.fromServer(), drop())},

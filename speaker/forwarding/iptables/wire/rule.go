@@ -228,7 +228,7 @@ func (r *rule) readFlags() {
 }
 
 // connectionStates are bits of struct xt_conntrack_mtinfo3.
-var connectionStates = map[string]uint16{"INVALID": 1, "ESTABLISHED": 2, "RELATED": 4, "NEW": 8, "SNAT": 64, "DNAT": 128}
+var connectionStates = map[string]uint16{"INVALID": 1, "ESTABLISHED": 2, "RELATED": 4, "NEW": 8, "SNAT": 64, "DNAT": 128, "UNTRACKED": 256}
 
 func (r *rule) readConnection() {
 	not := r.takes("!")

@@ -62,6 +62,7 @@ var known = []string{
 	"-m addrtype ! --dst-type LOCAL -g " + other,
 	"-m conntrack --ctstate NEW -j " + other,
 	"-m conntrack --ctstate INVALID -j " + other,
+	"-m conntrack --ctstate INVALID,UNTRACKED -j " + other,
 	"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
 	"-m conntrack --ctstate DNAT --ctstatus CONFIRMED -j ACCEPT",
 	"! -i lo -m conntrack ! --ctstate SNAT,DNAT -j DROP",
