@@ -23,17 +23,17 @@ func TestContradictorySlices(t *testing.T) {
 		"both families": {
 			[]view.Endpoint{endpoint("fd00::1", "c"), endpoint("10.0.0.1", "b"), endpoint("fd00::1", "b"), endpoint("10.0.0.1", "c")}, "b", "10.0.0.1 on b and c, fd00::1 on b and c",
 		},
-		"a third one":                              {[]view.Endpoint{endpoint("10.0.0.1", "c"), endpoint("10.0.0.1", "b"), endpoint("10.0.0.1", "a")}, "a", "10.0.0.1 on a and b and c"},
-		"twice on one node":                        {[]view.Endpoint{endpoint("10.0.0.1", "a"), endpoint("10.0.0.1", "a")}, "a", ""},
-		"ready and not ready":                      {[]view.Endpoint{endpoint("10.0.0.1", "b", dead), endpoint("10.0.0.1", "b")}, "b", "it gets flows: 10.0.0.1"},
-		"ready, and not by one that names no node": {[]view.Endpoint{endpoint("fd00::1", "", dead), endpoint("fd00::1", "b")}, "b", "it gets flows: fd00::1"},
-		"not ready twice":                          {[]view.Endpoint{endpoint("10.0.0.1", "b", dead), endpoint("10.0.0.1", "b", dead)}, "", ""},
-		"not ready, and it terminates":             {[]view.Endpoint{endpoint("10.0.0.1", "b", terminating), endpoint("10.0.0.1", "b")}, "b", ""},
-		"one terminates":                           {[]view.Endpoint{endpoint("10.0.0.1", "a", terminating), endpoint("10.0.0.1", "b")}, "b", ""},
-		"one is not ready":                         {[]view.Endpoint{endpoint("10.0.0.1", "a", dead), endpoint("10.0.0.1", "b")}, "b", ""},
-		"one names no node":                        {[]view.Endpoint{endpoint("10.0.0.1", ""), endpoint("10.0.0.1", "b")}, "b", ""},
-		"another port is another":                  {[]view.Endpoint{endpoint("10.0.0.1", "a", another), endpoint("10.0.0.1", "b")}, "", ""},
-		"and of course one of all":                 {[]view.Endpoint{endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b")}, "", ""},
+		"a third one":                           {[]view.Endpoint{endpoint("10.0.0.1", "c"), endpoint("10.0.0.1", "b"), endpoint("10.0.0.1", "a")}, "a", "10.0.0.1 on a and b and c"},
+		"twice on one node":                     {[]view.Endpoint{endpoint("10.0.0.1", "a"), endpoint("10.0.0.1", "a")}, "a", ""},
+		"ready and not ready":                   {[]view.Endpoint{endpoint("10.0.0.1", "b", dead), endpoint("10.0.0.1", "b")}, "b", "it gets flows: 10.0.0.1"},
+		"ready, and not where no node is named": {[]view.Endpoint{endpoint("fd00::1", "", dead), endpoint("fd00::1", "b")}, "b", "it gets flows: fd00::1"},
+		"not ready twice":                       {[]view.Endpoint{endpoint("10.0.0.1", "b", dead), endpoint("10.0.0.1", "b", dead)}, "", ""},
+		"not ready, and it terminates":          {[]view.Endpoint{endpoint("10.0.0.1", "b", terminating), endpoint("10.0.0.1", "b")}, "b", ""},
+		"one terminates":                        {[]view.Endpoint{endpoint("10.0.0.1", "a", terminating), endpoint("10.0.0.1", "b")}, "b", ""},
+		"one is not ready":                      {[]view.Endpoint{endpoint("10.0.0.1", "a", dead), endpoint("10.0.0.1", "b")}, "b", ""},
+		"one names no node":                     {[]view.Endpoint{endpoint("10.0.0.1", ""), endpoint("10.0.0.1", "b")}, "b", ""},
+		"another port is another":               {[]view.Endpoint{endpoint("10.0.0.1", "a", another), endpoint("10.0.0.1", "b")}, "", ""},
+		"and of course one of all":              {[]view.Endpoint{endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b")}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reversed := slices.Clone(test.endpoints)
