@@ -137,11 +137,40 @@ func (p *planner) allocate(req *request) {
 	if s.FamilyPolicy == view.RequireDualStack && served < len(wanted) {
 		chosen = req.kept
 	}
+	chosen = p.makeDo(req, chosen, missing)
 	for _, a := range chosen {
 		p.take(a, req.owner)
 	}
 	p.result.Services[s.Ref] = Assignment{Addresses: req.asHeld(chosen)}
 	p.report(req, chosen, missing)
+}
+
+// makeDo is chosen, for a Service with PreferDualStack that was moved to pools or reservations of one family without
+// its former address of the other: once it has one of the first, it gets what a new Service would.
+func (p *planner) makeDo(req *request, chosen []netip.Addr, missing []shortage) []netip.Addr {
+	if req.service.FamilyPolicy != view.PreferDualStack || req.assumed || len(missing) != 1 || missing[0].pinned {
+		return chosen
+	}
+	without := missing[0].family
+	isLeft := func(a netip.Addr) bool { return addr.FamilyOf(a) == without && p.asksElsewhere(req.owner, a) }
+	if !p.lacks(req.service, without) || !slices.ContainsFunc(chosen, func(a netip.Addr) bool { return addr.FamilyOf(a) != without }) {
+		return chosen
+	}
+	return slices.DeleteFunc(chosen, isLeft)
+}
+
+// lacks reports whether the Service asks for pools or reservations, all of them exist, and none is of the family.
+func (p *planner) lacks(s *view.Service, f addr.Family) bool {
+	if len(s.Request.Reservations) > 0 {
+		return !slices.ContainsFunc(s.Request.Reservations, func(name string) bool {
+			r := p.Reservations[view.Ref{Namespace: s.Namespace, Name: name}]
+			return r == nil || r.Deleting || r.Invalid != nil || slices.Contains(r.Families, f) || len(allOf(r.Addresses, f)) > 0
+		})
+	}
+	return len(s.Request.Pools) > 0 && !slices.ContainsFunc(s.Request.Pools, func(name string) bool {
+		fp := p.free.pool(name)
+		return fp == nil || fp.has(f)
+	})
 }
 
 // shortage says why a family did not get the address that is wanted for it.
@@ -243,14 +272,20 @@ func (p *planner) idle(a netip.Addr) bool {
 // it.
 func (p *planner) mustLeave(o owner, held netip.Addr) bool {
 	former := p.free.formerPool(held)
-	switch {
-	case former != nil && former.Renumber:
-		return true
-	case len(o.pools()) == 0 || p.free.inAny(o.pools(), held):
-		return false
-	default:
-		return former == nil || !slices.Contains(o.pools(), former.Name)
+	return former != nil && former.Renumber || p.asksElsewhere(o, held)
+}
+
+// asksElsewhere reports whether the owner asks for reservations that do not have the address, or for pools that do
+// not, nor had it before an edit.
+func (p *planner) asksElsewhere(o owner, held netip.Addr) bool {
+	if s := o.service; s != nil && len(s.Request.Reservations) > 0 {
+		return !p.offeredTo(s, held)
 	}
+	if len(o.pools()) == 0 || p.free.inAny(o.pools(), held) {
+		return false
+	}
+	former := p.free.formerPool(held)
+	return former == nil || !slices.Contains(o.pools(), former.Name)
 }
 
 func families(s *view.Service) []addr.Family {
