@@ -174,8 +174,8 @@ func agentStarts(t *testing.T, c *product.Cluster) int {
 	return total
 }
 
-// A node that is to be switched off is drained by the label of Kubernetes, and back by
-// taking it off: its addresses move twice, and no connection fails, not even one that is open
+// A node that is to be switched off is drained by the label of Kubernetes, or by an autoscaler's taint, and back by
+// taking that off: its addresses move twice, and no connection fails, not even one that is open
 // at that moment: the other node knows nothing of it, and hands it over to the one that does.
 // The object of the address tells who has it. So for the node with the IPv4 address, and for
 // that with the IPv6 address, and for both policies.
@@ -185,7 +185,7 @@ func TestADrainedNodeHandsOver(t *testing.T) {
 		vips, end := rush(t, c, name, policy)
 		over := hold(t, c, vips)
 		for i, drained := range owners(t, c, vips) {
-			drain(t, c, drained, vips, i)
+			drain(t, c, drained, vips, i, []mark{byOperator, byAutoscaler}[i])
 		}
 		over()
 		end()
@@ -193,14 +193,14 @@ func TestADrainedNodeHandsOver(t *testing.T) {
 }
 
 // drain has a node hand over its addresses, of which one is vips[had], and take them back.
-func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Addr, had int) {
+func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Addr, had int, by mark) {
 	t.Helper()
 	for _, known := range holdPorts(t, c, vips[had]) {
 		if err := known.abort(); err != nil {
 			t.Error(err)
 		}
 	}
-	leaveOut(t, c, drained)
+	back := leaveOut(t, c, drained, by)
 	eventually(t, patience, func(ctx context.Context) error {
 		for i, vip := range vips {
 			owner, err := c.Neighbor(ctx, vip)
@@ -218,7 +218,7 @@ func drain(t *testing.T, c *product.Cluster, drained *lab.Node, vips []netip.Add
 	})
 	// The drained node knows connections from these ports that have ended.
 	again := holdPorts(t, c, vips[had])
-	takeBack(t, c, drained)
+	back()
 	eventually(t, patience, func(ctx context.Context) error {
 		owner, err := c.Neighbor(ctx, vips[had])
 		if err == nil && owner != drained {
@@ -253,30 +253,28 @@ func holdPorts(t *testing.T, c *product.Cluster, vip netip.Addr) (all []*held) {
 	return all
 }
 
-// leftOut is the label of Kubernetes of a node that is to announce nothing.
-const leftOut = "node.kubernetes.io/exclude-from-external-load-balancers"
+// A mark on a Node by which it is to announce nothing.
+type mark struct{ verb, on, off string } // for kubectl
 
-// leaveOut has a node announce nothing, until the test ends or it is taken back.
-func leaveOut(t *testing.T, c *product.Cluster, n *lab.Node) {
+var (
+	byOperator   = mark{"label", "node.kubernetes.io/exclude-from-external-load-balancers=", "node.kubernetes.io/exclude-from-external-load-balancers-"}
+	byAutoscaler = mark{"taint", "ToBeDeletedByClusterAutoscaler=0:NoSchedule", "ToBeDeletedByClusterAutoscaler-"} // about to delete it
+)
+
+// leaveOut has a node announce nothing, until back is called or the test ends.
+func leaveOut(t *testing.T, c *product.Cluster, n *lab.Node, by mark) (back func()) {
 	t.Helper()
-	t.Cleanup(func() {
+	change := func(to string) {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
-		label(ctx, t, c, n, leftOut+"-")
-	})
-	label(within(t, soon), t, c, n, leftOut+"=")
-}
-
-func takeBack(t *testing.T, c *product.Cluster, n *lab.Node) {
-	t.Helper()
-	label(within(t, soon), t, c, n, leftOut+"-")
-}
-
-func label(ctx context.Context, t *testing.T, c *product.Cluster, n *lab.Node, change string) {
-	t.Helper()
-	if _, err := c.Kubectl(ctx, "label", "--overwrite", "node", n.Name, change); err != nil {
-		t.Error(err)
+		if _, err := c.Kubectl(ctx, by.verb, "--overwrite", "node", n.Name, to); err != nil {
+			t.Error(err)
+		}
 	}
+	back = sync.OnceFunc(func() { change(by.off) })
+	t.Cleanup(back)
+	change(by.on)
+	return back
 }
 
 // toldOf checks that the object of an address says that the node answers for it.

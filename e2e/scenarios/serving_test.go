@@ -145,7 +145,7 @@ func TestOnlyNodesWithEndpointsAnnounce(t *testing.T) {
 	eventually(t, 3*time.Minute, func(context.Context) error { return nextHops(c, vip, 3) })
 }
 
-// A node that is labelled to be left out leaves the router's routes, and comes back when the label
+// A node that is to be left out, by its label or by an autoscaler's taint, leaves the router's routes, and comes back when that
 // goes, while 500 connections a second are opened. Each is made: the node forwards for as long as
 // the router may send there. One that is open at the very moment when the router spreads flows anew
 // may come to a node that does not know it, as ever with ECMP.
@@ -170,10 +170,10 @@ func TestANodeIsLeftOutOfBGP(t *testing.T) {
 				go func() { counts[i] <- flood(ctx, c.Client, vip, 80, rushEach) }()
 			}
 			changes := 0
-			for _, n := range c.Nodes() {
-				leaveOut(t, c, n)
+			for i, n := range c.Nodes() {
+				back := leaveOut(t, c, n, []mark{byOperator, byAutoscaler}[i%2])
 				reach(2)
-				takeBack(t, c, n)
+				back()
 				reach(3)
 				changes += 2
 			}
