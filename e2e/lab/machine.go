@@ -117,7 +117,7 @@ func (m *Machine) command(ctx context.Context, command []string) (*exec.Cmd, err
 	// nsenter has a child that a signal to nsenter alone would not reach.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second // what it said may take a moment where the machine is overloaded
 	return cmd, nil
 }
 
